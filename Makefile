@@ -1,0 +1,67 @@
+# Everything a developer does, from a clean clone, with Python 3.11 or later and make.
+#
+#   make run     start a broker with its data in ./data
+#   make test    run the tests
+#   make check   what must pass before a change is proposed: style, types, imports, tests
+#   make bench   measure;  make chaos   kill and pause real processes under load
+#   make clean   remove what was made here (not ./data)
+
+VENV ?= .venv
+DATA ?= data
+# Extra arguments: make test ARGS="-k catalog"; make run ARGS="--dev"
+ARGS ?=
+
+PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11 python; do \
+	if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
+	then echo $$candidate; break; fi; done)
+
+BIN := $(VENV)/bin
+RUNTIME := $(VENV)/.installed
+DEVELOPMENT := $(VENV)/.installed-dev
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+
+.PHONY: run test check lint format bench chaos clean
+
+run: $(RUNTIME)
+	$(BIN)/partibus serve --data $(DATA) $(ARGS)
+
+test: $(DEVELOPMENT)
+	$(BIN)/python -m pytest $(ARGS)
+
+check: lint test
+
+lint: $(DEVELOPMENT)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(DEVELOPMENT)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(DEVELOPMENT)
+	$(BIN)/python -m benchmarks $(ARGS)
+
+chaos: $(DEVELOPMENT)
+	$(BIN)/python -m pytest tests/chaos -m slow $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf src/*.egg-info
+
+$(VENV)/pyvenv.cfg:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed and was not found." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(RUNTIME): pyproject.toml $(VENV)/pyvenv.cfg
+	$(PIP) --editable .
+	@touch $@
+
+# The second AMQP implementation has to be compiled; where it cannot be, its tests are skipped.
+$(DEVELOPMENT): pyproject.toml $(VENV)/pyvenv.cfg
+	$(PIP) --editable '.[dev]'
+	@$(PIP) --editable '.[interop]' >/dev/null 2>&1 \
+		|| echo "python-qpid-proton could not be built here: the tests that need it are skipped."
+	@touch $(RUNTIME) $@

@@ -1,0 +1,60 @@
+"""Compiles the hot modules when a wheel is built; everything else is said in pyproject.toml.
+
+mypyc turns typed modules into C extensions. The modules stay plain Python and run uncompiled
+wherever there is no compiler, in an editable install, and with PARTIBUS_COMPILE=0. With
+PARTIBUS_COMPILE=1 a wheel that cannot be compiled is an error.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
+
+from setuptools import setup
+
+# The modules worth compiling, on measurement. They import nothing but each other and the library.
+HOT_MODULES = (
+    "src/partibus/wire/codec.py",
+    "src/partibus/wire/frames.py",
+    "src/partibus/wire/performatives.py",
+    "src/partibus/wire/sections.py",
+)
+
+wanted = os.environ.get("PARTIBUS_COMPILE", "auto")
+
+
+def compiler() -> str | None:
+    """The C compiler that extensions would be built with, where there is one."""
+    named = (sysconfig.get_config_var("CC") or "").split()
+    return next(filter(None, map(shutil.which, [*named[:1], "cc", "gcc", "clang"])), None)
+
+
+def extensions() -> list[object]:
+    """The compiled forms of the hot modules, or nothing where they are not to be compiled."""
+    # Only a wheel: an editable install would leave compiled files beside the sources.
+    if wanted == "0" or "bdist_wheel" not in sys.argv:
+        return []
+    modules = [path for path in HOT_MODULES if Path(path).exists()]
+    if wanted != "1" and compiler() is None:
+        sys.stderr.write("partibus: building without compiled modules (no C compiler)\n")
+        return []
+    try:
+        from mypyc.build import mypycify
+
+        found: list[object] = mypycify(modules, opt_level="3", strip_asserts=False)
+    except (ImportError, SystemExit) as error:
+        if wanted == "1":
+            raise
+        sys.stderr.write(f"partibus: building without compiled modules ({error})\n")
+        return []
+    if wanted != "1":
+        for extension in found:
+            # A failing compiler then costs speed, not the installation.
+            extension.optional = True  # type: ignore[attr-defined]
+    return found
+
+
+setup(ext_modules=extensions())
