@@ -1,0 +1,139 @@
+"""Refusals: what the rules say no to, each with its AMQP condition and status code.
+
+A refusal is the client's business: it is answered on the link, session or request it belongs
+to, and nothing of the refused operation happened. Failures of the world (a disk, a process) are
+StoreError or FragmentUnavailable; broken AMQP is the engine's ProtocolError.
+"""
+
+from __future__ import annotations
+
+
+class Refusal(Exception):
+    """An operation the rules do not allow; the text tells what was wrong and what is allowed."""
+
+    condition = "amqp:internal-error"
+    status = 500
+
+
+class InvalidOperation(Refusal):
+    """The operation is not allowed here (the SDKs' InvalidOperationException)."""
+
+    condition = "amqp:not-allowed"
+    status = 400
+
+
+class InvalidArgument(Refusal):
+    """A value in the message or request is not one we take."""
+
+    condition = "com.microsoft:argument-error"
+    status = 400
+
+
+class ArgumentOutOfRange(Refusal):
+    """A value is longer, larger or smaller than allowed."""
+
+    condition = "com.microsoft:argument-out-of-range"
+    status = 400
+
+
+class MessageUndecodable(Refusal):
+    """The bytes of the message are not an AMQP message."""
+
+    condition = "amqp:decode-error"
+    status = 400
+
+
+class MessageTooLarge(Refusal):
+    """The message or batch is over the entity's limit."""
+
+    condition = "amqp:link:message-size-exceeded"
+    status = 403
+
+
+class QuotaExceeded(Refusal):
+    """The fragment or entity is full."""
+
+    condition = "amqp:resource-limit-exceeded"
+    status = 403
+
+
+class Unauthorized(Refusal):
+    """The token or key does not give this right."""
+
+    condition = "amqp:unauthorized-access"
+    status = 401
+
+
+class EntityNotFound(Refusal):
+    """There is no such queue, topic or subscription."""
+
+    condition = "amqp:not-found"
+    status = 404
+
+
+class EntityDisabled(Refusal):
+    """The entity's status forbids this operation."""
+
+    condition = "com.microsoft:entity-disabled"
+    status = 400
+
+
+class EntityAlreadyExists(Refusal):
+    """An entity or rule with this name exists."""
+
+    condition = "com.microsoft:entity-already-exists"
+    status = 409
+
+
+class MessageLockLost(Refusal):
+    """The lock has expired, was settled, or never was ours."""
+
+    condition = "com.microsoft:message-lock-lost"
+    status = 410
+
+
+class MessageNotFound(Refusal):
+    """No message with this sequence number can be had."""
+
+    condition = "com.microsoft:message-not-found"
+    status = 404
+
+
+class NotImplementedHere(Refusal):
+    """An operation that exists elsewhere, but not here."""
+
+    condition = "amqp:not-implemented"
+    status = 501
+
+
+class FragmentUnavailable(Refusal):
+    """The fragment's store or broker does not answer; trying again later may help."""
+
+    condition = "com.microsoft:server-busy"
+    status = 503
+
+
+_BY_CONDITION = {
+    kind.condition: kind
+    for kind in (
+        InvalidOperation,
+        InvalidArgument,
+        ArgumentOutOfRange,
+        MessageUndecodable,
+        MessageTooLarge,
+        QuotaExceeded,
+        Unauthorized,
+        EntityNotFound,
+        EntityDisabled,
+        EntityAlreadyExists,
+        MessageLockLost,
+        MessageNotFound,
+        NotImplementedHere,
+        FragmentUnavailable,
+    )
+}
+
+
+def refusal(condition: str, text: str) -> Refusal:
+    """The refusal that another node sent as condition and text."""
+    return _BY_CONDITION.get(condition, Refusal)(text)

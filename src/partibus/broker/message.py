@@ -1,0 +1,117 @@
+"""A message as it enters: its keys and times, and the bytes that will go back out.
+
+Reads the few properties that the rules need from the sections and checks their limits. The body
+is neither decoded nor copied more than once. Which fragment a message goes to is partitioning's
+business; when it expires, the fragment's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from partibus.broker.errors import (
+    ArgumentOutOfRange,
+    InvalidOperation,
+    MessageTooLarge,
+    MessageUndecodable,
+)
+from partibus.wire.errors import DecodeError
+from partibus.wire.sections import Sections, scan, split_batch, with_message_id
+
+KEY_LENGTH_MAX = 128
+HEADERS_BYTES_MAX = 64 * 1024
+BATCH_FORMAT = 0x80013700
+
+
+class Incoming(msgspec.Struct, array_like=True, gc=False):
+    """A message on its way to a fragment. Travels between nodes as it is."""
+
+    bare: bytes
+    kept: bytes
+    kept_count: int
+    # Milliseconds to live as the sender wishes; 0: it did not say.
+    ttl_ms: int
+    # When it is to become active; 0: at once.
+    due_ms: int
+    session: str | None
+    partition_key: str | None
+    message_id: str
+
+
+def read_message(payload: bytes, bytes_max: int, new_id: Callable[[], str]) -> Incoming:
+    """Take one message in. Raises a Refusal where it breaks a rule; nothing is kept of it then."""
+    if len(payload) > bytes_max:
+        raise MessageTooLarge(
+            f"The message of {len(payload)} bytes is larger than the {bytes_max} bytes allowed."
+        )
+    try:
+        sections = scan(payload)
+        message_id = sections.message_id
+        bare = sections.bare
+        if message_id is None:
+            message_id = new_id()
+            bare = with_message_id(bare, message_id)
+    except DecodeError as error:
+        raise MessageUndecodable(f"The message cannot be read: {error}") from error
+    session, partition_key = sections.group_id, sections.partition_key
+    _check_keys(message_id, session, partition_key)
+    if sections.header_size > HEADERS_BYTES_MAX:
+        raise MessageTooLarge(
+            f"Headers and properties take {sections.header_size} bytes; "
+            f"{HEADERS_BYTES_MAX} are allowed."
+        )
+    return Incoming(
+        bare,
+        sections.kept_annotations,
+        sections.kept_count,
+        _time_to_live(sections),
+        sections.scheduled_enqueue_time_ms or 0,
+        session,
+        partition_key,
+        message_id,
+    )
+
+
+def read_batch(payload: bytes, bytes_max: int, new_id: Callable[[], str]) -> list[Incoming]:
+    """Take in a batch (message-format 0x80013700): each of its data sections is a message."""
+    if len(payload) > bytes_max:
+        raise MessageTooLarge(
+            f"The batch of {len(payload)} bytes is larger than the {bytes_max} bytes allowed."
+        )
+    try:
+        parts = split_batch(payload)
+    except DecodeError as error:
+        raise MessageUndecodable(f"The batch cannot be read: {error}") from error
+    if not parts:
+        raise MessageUndecodable("The batch holds no message.")
+    return [read_message(part, bytes_max, new_id) for part in parts]
+
+
+def _check_keys(message_id: str, session: str | None, partition_key: str | None) -> None:
+    for name, value in (
+        ("MessageId", message_id),
+        ("SessionId", session),
+        ("PartitionKey", partition_key),
+    ):
+        if value is not None and len(value) > KEY_LENGTH_MAX:
+            raise ArgumentOutOfRange(
+                f"{name} has {len(value)} characters; {KEY_LENGTH_MAX} are allowed."
+            )
+    # Checked on conventional entities as well, as the service does since 2020.
+    if session is not None and partition_key is not None and session != partition_key:
+        raise InvalidOperation(
+            f"SessionId '{session}' and PartitionKey '{partition_key}' are both set and differ; "
+            "they must be identical."
+        )
+
+
+def _time_to_live(sections: Sections) -> int:
+    """header.ttl; where it is absent, the span between the two times that .NET sets instead."""
+    if sections.ttl_ms is not None:
+        return sections.ttl_ms
+    expiry, creation = sections.absolute_expiry_time_ms, sections.creation_time_ms
+    if expiry is not None and creation is not None and expiry > creation:
+        return expiry - creation
+    return 0

@@ -1,0 +1,228 @@
+"""What a fragment keeps of a message, and what one commit changes.
+
+An Entry is a message as its fragment sees it: where it stands, its times and counts, and the
+bytes that go back out. Changes is everything that one durable commit writes for one fragment.
+These are plain values between the rules (broker) and the files (store); neither the rules nor
+SQL live here.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+# A position is a counter within a fragment. In a store's file it shares one 64-bit key with the
+# fragment's number: 19 bits of number, 44 of position (17 million million messages a fragment).
+POSITION_BITS = 44
+POSITION_MAX = (1 << POSITION_BITS) - 1
+FRAGMENT_NUMBER_MAX = (1 << 19) - 1
+
+
+class SubQueue(IntEnum):
+    """The queues that make up one entity's fragment. Each keeps entries and counters of its own."""
+
+    ACTIVE = 0
+    DEAD_LETTER = 1
+    TRANSFER_DEAD_LETTER = 2
+
+
+class State(IntEnum):
+    """The state of a message, with the numbers that clients see (x-opt-message-state)."""
+
+    ACTIVE = 0
+    DEFERRED = 1
+    SCHEDULED = 2
+
+
+class FragmentKey(NamedTuple):
+    """Which fragment: an entity in one of its lives, one of its partitions, one sub-queue.
+
+    `partition` is the partition id that clients see in sequence numbers: 0 for a conventional
+    entity, 1 to n for the fragments of a partitioned one.
+    """
+
+    entity: int
+    incarnation: int
+    partition: int
+    subqueue: int
+
+
+class Entry:
+    """One message in a fragment.
+
+    `position` orders the entries of a fragment by arrival. In the active sub-queue it is the
+    counter part of the sequence number; a dead letter keeps its old `sequence` and gets a new
+    position, because dead letters arrive late and readers follow arrivals.
+    """
+
+    __slots__ = (
+        "bare",
+        "deliveries",
+        "due_ms",
+        "enqueued_ms",
+        "expires_ms",
+        "hops",
+        "kept",
+        "kept_count",
+        "locked_until_ms",
+        "origin",
+        "position",
+        "sequence",
+        "session",
+        "source",
+        "state",
+        "token",
+    )
+
+    def __init__(
+        self,
+        position: int,
+        sequence: int,
+        bare: bytes,
+        kept: bytes,
+        kept_count: int,
+        enqueued_ms: int,
+        expires_ms: int = 0,
+        deliveries: int = 0,
+        state: int = 0,
+        session: str | None = None,
+        due_ms: int = 0,
+        origin: int = 0,
+        hops: int = 0,
+        source: str | None = None,
+    ) -> None:
+        self.position = position
+        # The whole number a client sees: partition id in the top 16 bits, counter below.
+        self.sequence = sequence
+        # The bare message (properties, application properties, body, footer), never re-encoded.
+        self.bare = bare
+        # The sender's own message annotations: raw encoded pairs, and how many values they are.
+        self.kept = kept
+        self.kept_count = kept_count
+        self.enqueued_ms = enqueued_ms
+        # When its time to live ends; 0: never.
+        self.expires_ms = expires_ms
+        # Deliveries that failed: what header.delivery-count says.
+        self.deliveries = deliveries
+        self.state = state
+        self.session = session
+        # When a scheduled message becomes active; 0 for all others.
+        self.due_ms = due_ms
+        # The sequence number at the first entity a forwarded message entered; 0: its own.
+        self.origin = origin
+        self.hops = hops
+        # The entity a forwarded dead letter came from.
+        self.source = source
+        # Locks live in memory only: a crash makes locked messages available again.
+        self.token = b""
+        self.locked_until_ms = 0
+
+    @property
+    def size(self) -> int:
+        """The bytes that count towards the quota and are kept as content."""
+        return len(self.bare) + len(self.kept)
+
+
+class Counters:
+    """One row per fragment, written with every commit: exact counts without a scan.
+
+    The totals only grow; accepted = completed + dead_lettered + expired + forwarded + discarded
+    + what is present, in every committed state. That sum is what an audit checks.
+    """
+
+    __slots__ = (
+        "accepted",
+        "active",
+        "bytes",
+        "completed",
+        "dead_lettered",
+        "deferred",
+        "discarded",
+        "expired",
+        "forwarded",
+        "next_position",
+        "scheduled",
+    )
+
+    def __init__(
+        self,
+        next_position: int = 1,
+        active: int = 0,
+        deferred: int = 0,
+        scheduled: int = 0,
+        bytes: int = 0,
+        accepted: int = 0,
+        completed: int = 0,
+        dead_lettered: int = 0,
+        expired: int = 0,
+        forwarded: int = 0,
+        discarded: int = 0,
+    ) -> None:
+        self.next_position = next_position
+        self.active = active
+        self.deferred = deferred
+        self.scheduled = scheduled
+        self.bytes = bytes
+        self.accepted = accepted
+        self.completed = completed
+        self.dead_lettered = dead_lettered
+        self.expired = expired
+        self.forwarded = forwarded
+        self.discarded = discarded
+
+    def copy(self) -> Counters:
+        """The same numbers, to be written while the originals go on changing."""
+        return Counters(*(getattr(self, name) for name in COUNTER_FIELDS))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Counters) and all(
+            getattr(self, name) == getattr(other, name) for name in COUNTER_FIELDS
+        )
+
+    def __repr__(self) -> str:
+        return f"Counters({', '.join(f'{n}={getattr(self, n)}' for n in COUNTER_FIELDS)})"
+
+
+COUNTER_FIELDS = (
+    "next_position",
+    "active",
+    "deferred",
+    "scheduled",
+    "bytes",
+    "accepted",
+    "completed",
+    "dead_lettered",
+    "expired",
+    "forwarded",
+    "discarded",
+)
+
+
+class Changes:
+    """What one commit writes for one fragment. All of it happens, or none.
+
+    `added` are new entries in order of position; `removed` positions whose entries are gone for
+    good; `updated` entries whose deliveries, state or times changed in place; `rewritten` entries
+    whose content changed as well (a receiver modified their properties).
+    """
+
+    __slots__ = ("added", "counters", "created", "key", "number", "removed", "rewritten", "updated")
+
+    def __init__(self, number: int, key: FragmentKey, created: bool) -> None:
+        self.number = number
+        self.key = key
+        # The fragment is new: its row is made by this commit (fragments are made lazily).
+        self.created = created
+        self.added: list[Entry] = []
+        self.removed: list[int] = []
+        self.updated: list[Entry] = []
+        self.rewritten: list[Entry] = []
+        self.counters: Counters = Counters()
+
+
+class FragmentSummary(NamedTuple):
+    """What a store knows of a fragment without reading its entries."""
+
+    number: int
+    key: FragmentKey
+    counters: Counters

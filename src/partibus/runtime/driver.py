@@ -1,0 +1,355 @@
+"""What the documents call a message broker: the owner of one store and of its fragments.
+
+Gathers what the fragments staged in a turn and commits it as one; whoever asked is answered when
+that is durable, and what became visible is shown then. While one commit runs the next gathers, so
+nobody waits for a timer. If the store fails, everything in memory is forgotten and the store is
+opened anew: the disk is the truth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any, Protocol
+
+from partibus.broker.errors import FragmentUnavailable, Refusal
+from partibus.broker.fragment import Fragment, Settings
+from partibus.broker.records import FragmentKey, FragmentSummary, SubQueue
+from partibus.runtime.clock import Clock, Timer
+from partibus.runtime.disk import Disk
+from partibus.store import Store, StoreError
+
+log = logging.getLogger(__name__)
+
+LOAD_MESSAGES = 1024
+LOAD_BYTES = 1024 * 1024
+# With more operations than this waiting for the disk, receivers are not served (back-pressure).
+STAGED_OPERATIONS_MAX = 8192
+# Memory for the heads of fragments that nobody receives from, per store.
+IDLE_WINDOW_BYTES_MAX = 8 * 1024 * 1024
+REOPEN_AFTER_MS = 1000
+DROP_MESSAGES = 1000
+TRIM_EVERY_COMMITS = 64
+
+Done = Callable[[Refusal | None], None]
+
+
+class Audience(Protocol):
+    """Who wants to know what a driver's fragments have to offer."""
+
+    def shown(self, driver: Driver, fragment: Fragment) -> None:
+        """The fragment may have something ready."""
+
+    def wanted(self, fragment: Fragment) -> bool:
+        """Whether anybody receives from the fragment."""
+
+    def lost(self, driver: Driver) -> None:
+        """All fragments of this driver are gone until `shown` names them again."""
+
+
+class Driver:
+    """One store, its fragments, its commits and its deadlines."""
+
+    def __init__(
+        self,
+        store: int,
+        open_store: Callable[[], Store],
+        disk: Disk,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        settings: Callable[[int], Settings | None],
+        audience: Audience,
+    ) -> None:
+        self.store = store
+        self._open_store = open_store
+        self._disk = disk
+        self._clock = clock
+        self._loop = loop
+        self._settings = settings
+        self._audience = audience
+        self._files: Store | None = None
+        self.fragments: dict[FragmentKey, Fragment] = {}
+        self._by_prefix: dict[bytes, Fragment] = {}
+        self._next_number = 1
+        # A dict as an ordered set.
+        self._dirty: dict[Fragment, None] = {}
+        self._waiting: list[Done] = []
+        self._in_flight: list[Done] = []
+        self._committing = False
+        self._flush_due = False
+        self.committing_since_ms = 0
+        self._loading: set[int] = set()
+        self._deadlines: list[tuple[int, int, Fragment]] = []
+        self._scheduled: set[int] = set()
+        self._timer: Timer | None = None
+        self._timer_ms = 0
+        self._closed = False
+        self.commits = 0
+
+    # Life -----------------------------------------------------------------------------------
+
+    @property
+    def up(self) -> bool:
+        """Whether the store is open and answers."""
+        return self._files is not None
+
+    @property
+    def congested(self) -> bool:
+        """Whether more waits for the disk than should."""
+        return len(self._waiting) + len(self._in_flight) > STAGED_OPERATIONS_MAX
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits for the disk."""
+        return not self._committing and not self._dirty
+
+    def open(self, opened: Callable[[Exception | None], None]) -> None:
+        """Open the store; opened(None) once its fragments are known."""
+
+        def work() -> tuple[Store, list[FragmentSummary]]:
+            store = self._open_store()
+            return store, store.fragments()
+
+        def done(result: Any) -> None:
+            if isinstance(result, Exception):
+                opened(result)
+                return
+            self._files, summaries = result
+            for summary in summaries:
+                self._adopt(summary)
+            opened(None)
+            for fragment in list(self.fragments.values()):
+                if fragment.counters.active:
+                    self._audience.shown(self, fragment)
+
+        self._disk.call(work, done)
+
+    def close(self) -> None:
+        """Commit what is staged, then give the store up. Blocks until it is on disk."""
+        self._closed = True
+        files = self._files
+        if files is not None:
+            batch = [fragment.take_changes() for fragment in self._dirty if fragment.dirty]
+            self._dirty = {}
+
+            def work() -> None:
+                if batch:
+                    files.commit(batch)
+                files.close()
+
+            self._disk.call(work, lambda _: None)
+        self._disk.close()
+
+    def _adopt(self, summary: FragmentSummary) -> None:
+        settings = self._settings(summary.key.entity)
+        self._next_number = max(self._next_number, summary.number + 1)
+        if settings is not None:
+            self._make(summary.key, summary.number, settings, summary)
+
+    def _make(
+        self, key: FragmentKey, number: int, settings: Settings, summary: FragmentSummary | None
+    ) -> Fragment:
+        fragment = Fragment(
+            key,
+            number,
+            self.store,
+            settings,
+            summary.counters if summary else None,
+            lambda: self._dead_letters(key, settings),
+        )
+        self.fragments[key] = fragment
+        self._by_prefix[fragment.token_prefix] = fragment
+        return fragment
+
+    def _dead_letters(self, key: FragmentKey, settings: Settings) -> Fragment:
+        fragment = self.fragment(key._replace(subqueue=SubQueue.DEAD_LETTER), settings)
+        self.touch(fragment)
+        return fragment
+
+    def fragment(self, key: FragmentKey, settings: Settings) -> Fragment:
+        """The fragment with this key, made now if it is new to the store."""
+        fragment = self.fragments.get(key)
+        if fragment is None:
+            fragment = self._make(key, self._next_number, settings, None)
+            self._next_number += 1
+        return fragment
+
+    def fragment_of(self, prefix: bytes) -> Fragment | None:
+        """The fragment that lock tokens with this prefix name."""
+        return self._by_prefix.get(prefix)
+
+    def drop(self, fragment: Fragment) -> None:
+        """Forget a fragment of a deleted entity and take its space back, bit by bit."""
+        self.fragments.pop(fragment.key, None)
+        self._by_prefix.pop(fragment.token_prefix, None)
+        self._dirty.pop(fragment, None)
+        files = self._files
+        if files is None:
+            return
+
+        def again(gone: Any) -> None:
+            if gone is False and self._files is files and not self._closed:
+                self._disk.call(lambda: files.drop(fragment.number, DROP_MESSAGES), again)
+
+        again(False)
+
+    # Commits --------------------------------------------------------------------------------
+
+    def touch(self, fragment: Fragment) -> None:
+        """The fragment has staged something, or is about to in this turn."""
+        self._dirty[fragment] = None
+        if not self._flush_due and not self._committing:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def when_durable(self, done: Done) -> None:
+        """Call done once what was staged just now is on disk, or failed."""
+        assert self._dirty, "only who has touched a fragment waits"
+        self._waiting.append(done)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        if self._committing or self._closed or self._files is None:
+            return
+        fragments = [fragment for fragment in self._dirty if fragment.dirty]
+        self._dirty = {}
+        self._in_flight, self._waiting = self._waiting, []
+        if not fragments:
+            self._answer(None)
+            return
+        batch = [fragment.take_changes() for fragment in fragments]
+        self._committing = True
+        self.committing_since_ms = self._clock.now_ms()
+        files = self._files
+
+        def committed(result: Any) -> None:
+            self._committing = False
+            if self._closed:
+                return
+            if isinstance(result, Exception):
+                self._fail(result)
+                return
+            self.commits += 1
+            self._answer(None)
+            for fragment, changes in zip(fragments, batch, strict=True):
+                if fragment.committed(changes):
+                    self._audience.shown(self, fragment)
+            if self.commits % TRIM_EVERY_COMMITS == 0:
+                self._trim_idle()
+            if self._dirty and not self._committing:
+                self._flush()
+
+        self._disk.call(lambda: files.commit(batch), committed)
+
+    def _answer(self, refusal: Refusal | None) -> None:
+        waiters, self._in_flight = self._in_flight, []
+        for done in waiters:
+            done(refusal)
+
+    def _fail(self, error: Exception) -> None:
+        """The store failed: what is staged did not happen, and memory may be wrong. Start anew."""
+        log.error("store failed store=%d error=%s", self.store, error)
+        if not isinstance(error, StoreError):
+            log.error("unexpected failure of a store", exc_info=error)
+        files, self._files = self._files, None
+        self._audience.lost(self)
+        self._in_flight += self._waiting
+        self._waiting = []
+        self.fragments.clear()
+        self._by_prefix.clear()
+        self._dirty.clear()
+        self._loading.clear()
+        self._deadlines.clear()
+        self._scheduled.clear()
+        self._answer(FragmentUnavailable(f"Store {self.store} is unavailable: {error}"))
+        if files is not None:
+            self._disk.call(files.close, lambda _: None)
+        self._clock.call_at(self._clock.now_ms() + REOPEN_AFTER_MS, self._reopen)
+
+    def _reopen(self) -> None:
+        if self._closed:
+            return
+
+        def opened(error: Exception | None) -> None:
+            if error is None:
+                log.warning("store is back store=%d", self.store)
+            elif not self._closed:
+                self._clock.call_at(self._clock.now_ms() + REOPEN_AFTER_MS, self._reopen)
+
+        self.open(opened)
+
+    # The head in memory ---------------------------------------------------------------------
+
+    def load(self, fragment: Fragment) -> None:
+        """Read the next part of a fragment's backlog; shown again when it is here."""
+        number = fragment.number
+        files = self._files
+        if number in self._loading or files is None:
+            return
+        self._loading.add(number)
+        after = fragment.window.gap_from
+
+        def loaded(result: Any) -> None:
+            if self._files is not files or self._closed:
+                return
+            self._loading.discard(number)
+            if isinstance(result, Exception):
+                self._fail(result)
+                return
+            size = sum(len(entry.bare) for entry in result)
+            fragment.window.loaded(result, len(result) < LOAD_MESSAGES and size < LOAD_BYTES)
+            self._audience.shown(self, fragment)
+
+        self._disk.call(lambda: files.scan(number, after, LOAD_MESSAGES, LOAD_BYTES), loaded)
+
+    def loading(self, fragment: Fragment) -> bool:
+        """Whether part of the fragment's backlog is being read."""
+        return fragment.number in self._loading
+
+    def _trim_idle(self) -> None:
+        """Leave heads that nobody asks for to the disk, when they take much memory together."""
+        held = sum(fragment.window.bytes for fragment in self.fragments.values())
+        if held <= IDLE_WINDOW_BYTES_MAX:
+            return
+        for fragment in self.fragments.values():
+            if fragment.number not in self._loading and not self._audience.wanted(fragment):
+                fragment.window.evict()
+
+    # Deadlines ------------------------------------------------------------------------------
+
+    def watch(self, fragment: Fragment) -> None:
+        """The fragment has locks that will end: wake it in time."""
+        if fragment.number in self._scheduled:
+            return
+        deadline = fragment.next_deadline_ms()
+        if deadline is None:
+            return
+        self._scheduled.add(fragment.number)
+        heappush(self._deadlines, (deadline, fragment.number, fragment))
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        if not self._deadlines:
+            return
+        earliest = self._deadlines[0][0]
+        if self._timer is not None:
+            if self._timer_ms <= earliest:
+                return
+            self._timer.cancel()
+        self._timer_ms = earliest
+        self._timer = self._clock.call_at(earliest, self._advance)
+
+    def _advance(self) -> None:
+        self._timer = None
+        now_ms = self._clock.now_ms()
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            _, number, fragment = heappop(self._deadlines)
+            self._scheduled.discard(number)
+            if self._by_prefix.get(fragment.token_prefix) is not fragment:
+                continue
+            if fragment.advance(now_ms):
+                self.touch(fragment)
+            self.watch(fragment)
+        self._set_timer()

@@ -1,0 +1,257 @@
+"""The broker side of a node: carries out requests on the stores that this node owns.
+
+A request may come from this node's own gateway or from another node's over the hop; it is the
+same here. Routing is not done here: a request for a store we do not own is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from partibus.broker.descriptions import Entity, QueueDescription
+from partibus.broker.errors import EntityNotFound, FragmentUnavailable, Refusal
+from partibus.broker.fragment import Fragment
+from partibus.broker.records import FragmentKey, SubQueue
+from partibus.runtime.clock import Clock
+from partibus.runtime.dispenser import Dispenser, Origin, Subscriber
+from partibus.runtime.driver import Driver
+from partibus.runtime.entropy import Entropy
+from partibus.runtime.requests import (
+    DONE,
+    Credit,
+    Discard,
+    Drain,
+    Renew,
+    Reply,
+    Request,
+    Send,
+    Settle,
+    Subscribe,
+    Unsubscribe,
+    refused,
+)
+
+Answer = Callable[[Reply], None]
+EntityById = Callable[[int], Entity | None]
+# An entity in one life, and one of its sub-queues.
+Desk = tuple[int, int, int]
+
+
+class Host:
+    """Drivers of the stores this node owns, and dispensers for who receives from them."""
+
+    def __init__(self, clock: Clock, entropy: Entropy, entity: EntityById) -> None:
+        self._clock = clock
+        self._entropy = entropy
+        self._entity = entity
+        self.drivers: dict[int, Driver] = {}
+        self._dispensers: dict[Desk, Dispenser] = {}
+        self._subscribers: dict[tuple[Origin, int], tuple[Dispenser, Subscriber]] = {}
+        # Fragments that an operator or a test has taken down.
+        self.down: set[tuple[int, int]] = set()
+
+    def settings(self, entity_id: int) -> QueueDescription | None:
+        """The settings of an entity; None where it does not exist any more."""
+        entity = self._entity(entity_id)
+        return entity.description if entity else None
+
+    def handle(self, request: Request, origin: Origin, answer: Answer) -> None:
+        """Carry out a request and answer it when it is durable. Refusals are answers, too.
+
+        Subscribe and Credit are told, not asked: they have no answer.
+        """
+        try:
+            if isinstance(request, Send):
+                self._send(request, answer)
+            elif isinstance(request, Settle):
+                self._settle(request, answer)
+            elif isinstance(request, Credit):
+                self._credit(request, origin)
+            elif isinstance(request, Subscribe):
+                self._subscribe(request, origin)
+            elif isinstance(request, Unsubscribe):
+                self._unsubscribe(request, origin, answer)
+            elif isinstance(request, Drain):
+                self._drain(request, origin, answer)
+            elif isinstance(request, Renew):
+                self._renew(request, answer)
+            else:
+                self._discard(request, answer)
+        except Refusal as refusal:
+            answer(refused(refusal))
+
+    def forget(self, origin: Origin) -> None:
+        """A gateway is gone: its receivers with it. What they hold comes back when locks end."""
+        for key in [key for key in self._subscribers if key[0] is origin]:
+            dispenser, subscriber = self._subscribers.pop(key)
+            dispenser.leave(subscriber)
+
+    # Sending and settling -------------------------------------------------------------------
+
+    def _driver(self, store: int) -> Driver:
+        driver = self.drivers.get(store)
+        if driver is None or not driver.up:
+            raise FragmentUnavailable(f"Store {store} is unavailable; try again.")
+        return driver
+
+    def _target(self, request: Send | Discard) -> tuple[Driver, Fragment]:
+        driver = self._driver(request.store)
+        entity = self._entity(request.entity)
+        if entity is None or entity.incarnation != request.incarnation:
+            raise EntityNotFound("The messaging entity has been deleted.")
+        if (request.entity, request.partition) in self.down:
+            raise FragmentUnavailable(
+                f"Fragment {request.partition} of '{entity.name}' is unavailable; try again."
+            )
+        key = FragmentKey(request.entity, request.incarnation, request.partition, SubQueue.ACTIVE)
+        return driver, driver.fragment(key, entity.description)
+
+    def _send(self, request: Send, answer: Answer) -> None:
+        driver, fragment = self._target(request)
+        first = fragment.send(request.messages, self._clock.now_ms())
+        driver.touch(fragment)
+
+        def durable(refusal: Refusal | None) -> None:
+            answer(Reply(number=first) if refusal is None else refused(refusal))
+
+        driver.when_durable(durable)
+
+    def _discard(self, request: Discard, answer: Answer) -> None:
+        driver, fragment = self._target(request)
+        if not fragment.discard(request.positions):
+            answer(DONE)
+            return
+        driver.touch(fragment)
+        driver.when_durable(lambda refusal: answer(refused(refusal) if refusal else DONE))
+
+    def _settle(self, request: Settle, answer: Answer) -> None:
+        driver = self._driver(request.store)
+        now_ms = self._clock.now_ms()
+        lost: list[bytes] = []
+        staged = False
+        for prefix, tokens in request.groups:
+            fragment = self._fragment(driver, prefix, request.entity)
+            if fragment is None:
+                lost += tokens
+                continue
+            lost += fragment.settle(tokens, request.settlement, now_ms)
+            if fragment.dirty:
+                driver.touch(fragment)
+                staged = True
+            if len(fragment.window):
+                self.shown(driver, fragment)
+
+        def durable(refusal: Refusal | None) -> None:
+            answer(Reply(tokens=lost) if refusal is None else refused(refusal))
+
+        if staged:
+            driver.when_durable(durable)
+        else:
+            durable(None)
+
+    def _renew(self, request: Renew, answer: Answer) -> None:
+        driver = self._driver(request.store)
+        now_ms = self._clock.now_ms()
+        lost: list[bytes] = []
+        until_ms = 0
+        for prefix, tokens in request.groups:
+            fragment = self._fragment(driver, prefix, request.entity)
+            if fragment is None:
+                lost += tokens
+                continue
+            until_ms, gone = fragment.renew(tokens, now_ms)
+            lost += gone
+        answer(Reply(number=until_ms, tokens=lost))
+
+    def _fragment(self, driver: Driver, prefix: bytes, entity: int) -> Fragment | None:
+        """A token settles only what its own entity holds, whoever presents it."""
+        fragment = driver.fragment_of(prefix)
+        return fragment if fragment is not None and fragment.key.entity == entity else None
+
+    # Receiving ------------------------------------------------------------------------------
+
+    def _subscribe(self, request: Subscribe, origin: Origin) -> None:
+        desk = (request.entity, request.incarnation, request.subqueue)
+        dispenser = self._dispensers.get(desk)
+        if dispenser is None:
+            dispenser = Dispenser(
+                self._clock.now_ms, self._entropy.take, lambda: self._dismiss(desk)
+            )
+            self._dispensers[desk] = dispenser
+            for driver in self.drivers.values():
+                for fragment in driver.fragments.values():
+                    if _desk(fragment.key) == desk and fragment.counters.active:
+                        self.shown(driver, fragment)
+        subscriber = Subscriber(request.subscription, origin)
+        dispenser.join(subscriber)
+        self._subscribers[origin, request.subscription] = dispenser, subscriber
+
+    def _dismiss(self, desk: Desk) -> None:
+        self._dispensers.pop(desk, None)
+
+    def _credit(self, request: Credit, origin: Origin) -> None:
+        found = self._subscribers.get((origin, request.subscription))
+        if found is not None:
+            found[0].credit(found[1], request.limit)
+
+    def _drain(self, request: Drain, origin: Origin, answer: Answer) -> None:
+        found = self._subscribers.get((origin, request.subscription))
+        if found is None:
+            answer(DONE)
+            return
+        found[0].drain(found[1], lambda delivered: answer(Reply(number=delivered)))
+
+    def _unsubscribe(self, request: Unsubscribe, origin: Origin, answer: Answer) -> None:
+        found = self._subscribers.pop((origin, request.subscription), None)
+        if found is not None:
+            found[0].leave(found[1])
+        answer(DONE)
+
+    # What drivers tell ----------------------------------------------------------------------
+
+    def shown(self, driver: Driver, fragment: Fragment) -> None:
+        """A fragment may have something ready."""
+        dispenser = self._dispensers.get(_desk(fragment.key))
+        if dispenser is not None and not self._is_down(fragment.key):
+            dispenser.shown(driver, fragment)
+
+    def wanted(self, fragment: Fragment) -> bool:
+        """Whether anybody receives from the fragment."""
+        return _desk(fragment.key) in self._dispensers
+
+    def lost(self, driver: Driver) -> None:
+        """A driver's store failed."""
+        for dispenser in list(self._dispensers.values()):
+            dispenser.lost(driver)
+
+    # Management -----------------------------------------------------------------------------
+
+    def entities_changed(self) -> None:
+        """The catalog changed: take over new settings, drop what was deleted."""
+        for driver in self.drivers.values():
+            for fragment in list(driver.fragments.values()):
+                entity = self._entity(fragment.key.entity)
+                if entity is None or entity.incarnation != fragment.key.incarnation:
+                    driver.drop(fragment)
+                else:
+                    fragment.settings = entity.description
+
+    def set_down(self, entity: int, partition: int, down: bool) -> None:
+        """Take a fragment out of service, or put it back."""
+        if down:
+            self.down.add((entity, partition))
+            for dispenser in list(self._dispensers.values()):
+                dispenser.withdraw(entity, partition)
+            return
+        self.down.discard((entity, partition))
+        for driver in self.drivers.values():
+            for fragment in driver.fragments.values():
+                if fragment.key.entity == entity and fragment.key.partition == partition:
+                    self.shown(driver, fragment)
+
+    def _is_down(self, key: FragmentKey) -> bool:
+        return bool(self.down) and (key.entity, key.partition) in self.down
+
+
+def _desk(key: FragmentKey) -> Desk:
+    return key.entity, key.incarnation, key.subqueue

@@ -1,0 +1,266 @@
+"""Receives: one receiver, all fragments, and the gateway's cache between them.
+
+Every node that holds fragments of the entity is asked; messages come back locked. What comes
+beyond the receiver's credit is kept here for its next request, served before a drain is answered,
+and given back, with no delivery counted, when the receiver goes or stays idle for a second.
+Receive-and-delete completes a message durably before it hands it over: at most once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from partibus.broker.descriptions import Entity
+from partibus.broker.errors import EntityDisabled, Refusal
+from partibus.broker.records import SubQueue
+from partibus.broker.settlement import COMPLETE, RELEASE
+from partibus.runtime.clock import Timer
+from partibus.runtime.requests import Credit, Delivered, Drain, Reply, Subscribe, Unsubscribe
+
+if TYPE_CHECKING:
+    from partibus.runtime.node import Node
+
+CACHE_IDLE_MS = 1000
+# However much credit a client gives, this much is asked of a node at a time.
+ASK_MAX = 4096
+
+Deliver = Callable[[list[Delivered]], None]
+
+
+class ReceiveMode(Enum):
+    """How a receiver takes messages."""
+
+    PEEK_LOCK = "peek-lock"
+    RECEIVE_AND_DELETE = "receive-and-delete"
+
+
+class Source:
+    """One node's share in a receiver."""
+
+    __slots__ = ("index", "limit", "received", "up")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.up = False
+        # Totals since the subscription: what we said we take, and what came.
+        self.limit = 0
+        self.received = 0
+
+
+class Receiver:
+    """Receives from one entity or sub-queue, for one link or request."""
+
+    def __init__(
+        self,
+        node: Node,
+        number: int,
+        entity: Entity,
+        subqueue: SubQueue,
+        mode: ReceiveMode,
+        deliver: Deliver,
+        lost: Callable[[Refusal], None],
+    ) -> None:
+        self._node = node
+        self.number = number
+        self.entity = entity
+        self.subqueue = subqueue
+        self._mode = mode
+        self._deliver = deliver
+        self.lost = lost
+        self._sources = {index: Source(index) for index in node.nodes_of(entity)}
+        self._credit = 0
+        self._cache: deque[Delivered] = deque()
+        self._deleting = 0
+        self._paused = False
+        self._closed = False
+        self._drained: Callable[[], None] | None = None
+        self._draining = 0
+        self._idle: Timer | None = None
+
+    def start(self) -> None:
+        """Subscribe at all nodes that can be reached."""
+        for index in self._sources:
+            self.peer_changed(index, self._node.peer(index).up)
+
+    # The receiver's side --------------------------------------------------------------------
+
+    def set_credit(self, credit: int) -> None:
+        """How many messages the receiver takes from now on."""
+        self._credit = credit
+        self._serve()
+        self._ask()
+
+    def drain(self, drained: Callable[[], None]) -> None:
+        """Give what is there up to the credit, then drained(); the credit is used up by it."""
+        self._drained = drained
+        self._draining = 1
+        for source in self._sources.values():
+            if source.up:
+                self._draining += 1
+                self._limit(source, source.received + max(self._credit - len(self._cache), 0))
+                self._node.peer(source.index).call(Drain(self.number), self._source_drained(source))
+        self._one_drained()
+
+    def pause(self) -> None:
+        """The receiver cannot take more for now."""
+        self._paused = True
+        self._ask()
+
+    def resume(self) -> None:
+        """The receiver can take more again."""
+        self._paused = False
+        self._serve()
+        self._ask()
+
+    def close(self) -> None:
+        """The receiver is gone; what it did not get is given back, uncounted."""
+        if self._closed:
+            return
+        self._closed = True
+        waiting = [source for source in self._sources.values() if source.up]
+        open_sources = len(waiting)
+
+        def unsubscribed(_: Reply) -> None:
+            nonlocal open_sources
+            open_sources -= 1
+            if not open_sources:
+                self._node.forget_receiver(self.number)
+
+        for source in waiting:
+            self._node.peer(source.index).call(Unsubscribe(self.number), unsubscribed)
+        if not waiting:
+            self._node.forget_receiver(self.number)
+        self._give_back(list(self._cache))
+        self._cache.clear()
+
+    # The sources' side ----------------------------------------------------------------------
+
+    def delivered(self, index: int, messages: list[Delivered]) -> None:
+        """A node handed over messages."""
+        if self._closed:
+            self._give_back(messages)
+            return
+        self._sources[index].received += len(messages)
+        if (
+            self._credit >= len(messages)
+            and not self._cache
+            and not self._paused
+            and self._mode is ReceiveMode.PEEK_LOCK
+        ):
+            self._credit -= len(messages)
+            self._deliver(messages)
+        else:
+            self._cache.extend(messages)
+            self._serve()
+        self._ask()
+
+    def peer_changed(self, index: int, up: bool) -> None:
+        """A node came or went. Subscriptions do not survive a lost connection."""
+        source = self._sources.get(index)
+        if source is None or self._closed:
+            return
+        source.up = up
+        source.limit = source.received = 0
+        if up:
+            entity = self.entity
+            self._node.peer(index).tell(
+                Subscribe(self.number, entity.id, entity.incarnation, self.subqueue)
+            )
+            self._ask()
+
+    def entity_changed(self, entity: Entity) -> None:
+        """The entity's description changed."""
+        self.entity = entity
+        if not entity.description.allows_receive:
+            self.lost(EntityDisabled(f"'{entity.name}' is {entity.description.status}."))
+
+    # Steps of the above ---------------------------------------------------------------------
+
+    def _ask(self) -> None:
+        """Tell each node how many messages we would take now."""
+        want = 0 if self._paused or self._closed else max(self._credit - len(self._cache), 0)
+        want = min(want, ASK_MAX)
+        here = self._node.index
+        share = -(-want // max(len(self._sources), 1))
+        for source in self._sources.values():
+            if not source.up:
+                continue
+            if source.index == here:
+                # Asked and served in the same breath: no more than there is credit for.
+                self._limit(source, source.received + want)
+            elif (source.limit - source.received) * 2 <= share and share:
+                # Others answer later; what is too much then waits in the cache.
+                self._limit(source, source.received + share)
+
+    def _limit(self, source: Source, limit: int) -> None:
+        if limit != source.limit:
+            source.limit = limit
+            self._node.peer(source.index).tell(Credit(self.number, limit))
+
+    def _serve(self) -> None:
+        count = min(self._credit, len(self._cache))
+        if count <= 0 or self._paused:
+            self._watch_cache()
+            return
+        messages = [self._cache.popleft() for _ in range(count)]
+        self._credit -= count
+        if self._mode is ReceiveMode.PEEK_LOCK:
+            self._deliver(messages)
+        else:
+            self._delete_then_deliver(messages)
+
+    def _delete_then_deliver(self, messages: list[Delivered]) -> None:
+        self._deleting += 1
+
+        def deleted(refused: dict[bytes, Refusal]) -> None:
+            self._deleting -= 1
+            sure = [each for each in messages if each.token not in refused]
+            if sure and not self._closed:
+                self._deliver(sure)
+            self._credit += len(refused)
+            if self._drained is not None:
+                self._finish_drain()
+            elif refused:
+                self._ask()
+
+        self._node.settle(self.entity, [each.token for each in messages], COMPLETE, deleted)
+
+    def _source_drained(self, source: Source) -> Callable[[Reply], None]:
+        def drained(reply: Reply) -> None:
+            if not reply.condition:
+                source.limit = source.received
+            self._one_drained()
+
+        return drained
+
+    def _one_drained(self) -> None:
+        self._draining -= 1
+        if not self._draining:
+            self._serve()
+            self._finish_drain()
+
+    def _finish_drain(self) -> None:
+        if self._draining or self._deleting or self._drained is None:
+            return
+        drained, self._drained = self._drained, None
+        self._credit = 0
+        drained()
+
+    def _watch_cache(self) -> None:
+        if self._cache and self._idle is None and not self._closed:
+            clock = self._node.clock
+            self._idle = clock.call_at(clock.now_ms() + CACHE_IDLE_MS, self._cache_idle)
+
+    def _cache_idle(self) -> None:
+        self._idle = None
+        if self._cache and not self._closed and self._credit <= 0:
+            self._give_back(list(self._cache))
+            self._cache.clear()
+
+    def _give_back(self, messages: list[Delivered]) -> None:
+        if messages:
+            tokens = [each.token for each in messages]
+            self._node.settle(self.entity, tokens, RELEASE, lambda _: None)

@@ -1,0 +1,112 @@
+"""What a gateway asks of a broker, in one form for its own node and for others over the hop.
+
+Requests carry batches, never single messages by design; they are coded with msgspec as arrays.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from partibus.broker.errors import Refusal, refusal
+from partibus.broker.message import Incoming
+from partibus.broker.settlement import Settlement
+
+
+class Send(msgspec.Struct, tag="s", array_like=True):
+    """Messages for one fragment: all accepted in one commit, or none."""
+
+    store: int
+    entity: int
+    incarnation: int
+    partition: int
+    messages: list[Incoming]
+
+
+class Discard(msgspec.Struct, tag="x", array_like=True):
+    """Remove copies: they were accepted late, after the same messages were sent elsewhere."""
+
+    store: int
+    entity: int
+    incarnation: int
+    partition: int
+    positions: list[int]
+
+
+class Settle(msgspec.Struct, tag="e", array_like=True):
+    """Settle messages of one entity that lie in one store, by fragment (token prefix)."""
+
+    store: int
+    entity: int
+    groups: list[tuple[bytes, list[bytes]]]
+    settlement: Settlement
+
+
+class Renew(msgspec.Struct, tag="r", array_like=True):
+    """Extend message locks."""
+
+    store: int
+    entity: int
+    groups: list[tuple[bytes, list[bytes]]]
+
+
+class Subscribe(msgspec.Struct, tag="b", array_like=True):
+    """A receiver wants messages of an entity from all of the node's fragments of it."""
+
+    subscription: int
+    entity: int
+    incarnation: int
+    subqueue: int
+
+
+class Credit(msgspec.Struct, tag="c", array_like=True):
+    """How many messages the receiver takes in all, counted from its subscription on."""
+
+    subscription: int
+    limit: int
+
+
+class Drain(msgspec.Struct, tag="d", array_like=True):
+    """Give what is there, then forget the rest of the credit and answer."""
+
+    subscription: int
+
+
+class Unsubscribe(msgspec.Struct, tag="u", array_like=True):
+    """The receiver is gone."""
+
+    subscription: int
+
+
+Request = Send | Discard | Settle | Renew | Subscribe | Credit | Drain | Unsubscribe
+
+
+class Delivered(msgspec.Struct, tag="m", array_like=True, gc=False):
+    """A message under lock, ready to be written to a receiver."""
+
+    token: bytes
+    payload: bytes
+
+
+class Reply(msgspec.Struct, tag="y", array_like=True):
+    """The answer to a request: a refusal, or what it yielded."""
+
+    # The condition of the refusal; empty where there is none.
+    condition: str = ""
+    text: str = ""
+    # The first position of a Send, the new end of renewed locks.
+    number: int = 0
+    # Tokens whose lock was lost.
+    tokens: list[bytes] = []
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """The refusal as an exception; None where the request was done."""
+        return refusal(self.condition, self.text) if self.condition else None
+
+
+DONE = Reply()
+
+
+def refused(error: Refusal) -> Reply:
+    """The reply that says no."""
+    return Reply(error.condition, str(error))

@@ -1,0 +1,249 @@
+"""Sends: which fragment, and what to do when it does not answer.
+
+A key pins its messages to a fragment. Messages without one go to any: a store that is down or
+stalled is stepped over, and what was sent to it is sent elsewhere after a while. If the late
+commit then succeeds after all, its copy is removed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from partibus.broker.descriptions import Entity
+from partibus.broker.errors import (
+    EntityDisabled,
+    EntityNotFound,
+    FragmentUnavailable,
+    QuotaExceeded,
+    Refusal,
+)
+from partibus.broker.message import Incoming
+from partibus.broker.partitioning import (
+    KEYLESS_RUN_MAX,
+    Spread,
+    index_of,
+    key_of,
+    key_of_batch,
+)
+from partibus.runtime.requests import Discard, Reply, Send
+
+if TYPE_CHECKING:
+    from partibus.runtime.node import Node
+
+# A store with a send older than this gets no new work without a key.
+STALLED_AFTER_MS = 1000
+# Work without a key that a store has not answered by then is sent elsewhere.
+REROUTE_AFTER_MS = 3000
+# A store that said it is unavailable is not asked again before.
+AVOID_MS = 500
+
+# The caller's own number for a message or a batch, and the messages in it.
+Item = tuple[int, list[Incoming]]
+Sent = Callable[[list[int], Refusal | None], None]
+
+
+class Pending:
+    """Messages on their way to one fragment."""
+
+    __slots__ = (
+        "answered",
+        "index",
+        "items",
+        "keyless",
+        "rerouted",
+        "sender",
+        "sent",
+        "sent_ms",
+        "tried",
+    )
+
+    def __init__(
+        self, sender: Sender, index: int, items: list[Item], sent: Sent, keyless: bool, now_ms: int
+    ) -> None:
+        self.sender = sender
+        self.index = index
+        self.items = items
+        self.sent = sent
+        self.keyless = keyless
+        self.sent_ms = now_ms
+        self.answered = False
+        self.rerouted = False
+        self.tried = {index}
+
+    @property
+    def ids(self) -> list[int]:
+        """The caller's numbers."""
+        return [item[0] for item in self.items]
+
+
+class Lane:
+    """The sends under way to one store, oldest first; tells whether the store is stalled."""
+
+    __slots__ = ("avoid_until_ms", "pending")
+
+    def __init__(self) -> None:
+        self.pending: deque[Pending] = deque()
+        self.avoid_until_ms = 0
+
+    def stalled(self, now_ms: int) -> bool:
+        """Whether the store should get no new work without a key."""
+        pending = self.pending
+        while pending and pending[0].answered:
+            pending.popleft()
+        return now_ms < self.avoid_until_ms or (
+            bool(pending) and now_ms - pending[0].sent_ms > STALLED_AFTER_MS
+        )
+
+    def overdue(self, now_ms: int) -> list[Pending]:
+        """Keyless sends that should go elsewhere."""
+        return [
+            each
+            for each in self.pending
+            if each.keyless
+            and not each.answered
+            and not each.rerouted
+            and now_ms - each.sent_ms > REROUTE_AFTER_MS
+        ]
+
+
+class Sender:
+    """Sends to one entity, from this node."""
+
+    def __init__(self, node: Node, entity: Entity) -> None:
+        self._node = node
+        self.entity: Entity | None = entity
+        self._spread = Spread(entity.fragments)
+
+    def send(self, items: list[Item], sent: Sent) -> None:
+        """Send messages and batches; sent(ids, refusal) for each group, when it is durable."""
+        entity = self.entity
+        if entity is None:
+            sent([item[0] for item in items], EntityNotFound("The messaging entity is deleted."))
+        elif not entity.description.allows_send:
+            sent(
+                [item[0] for item in items],
+                EntityDisabled(f"'{entity.name}' is {entity.description.status}: it takes none."),
+            )
+        elif not entity.partitioned:
+            self._post(entity, 0, items, sent, keyless=False)
+        else:
+            self._spread_out(entity, items, sent)
+
+    def _spread_out(self, entity: Entity, items: list[Item], sent: Sent) -> None:
+        detects = entity.description.requires_duplicate_detection
+        fragments = entity.fragments
+        keyed: dict[int, list[Item]] = {}
+        keyless: list[Item] = []
+        for item in items:
+            messages = item[1]
+            try:
+                key = (
+                    key_of(messages[0], detects)
+                    if len(messages) == 1
+                    else key_of_batch(messages, detects)
+                )
+            except Refusal as refusal:
+                sent([item[0]], refusal)
+                continue
+            if key is None:
+                keyless.append(item)
+            else:
+                keyed.setdefault(index_of(key, fragments), []).append(item)
+        for index, group in keyed.items():
+            self._post(entity, index, group, sent, keyless=False)
+        if keyless:
+            self._send_keyless(entity, keyless, sent)
+
+    def _send_keyless(self, entity: Entity, items: list[Item], sent: Sent) -> None:
+        """Runs of up to KEYLESS_RUN_MAX messages stay together."""
+        groups: dict[int, list[Item]] = {}
+        start = count = 0
+        for at, item in enumerate(items):
+            size = len(item[1])
+            if count and count + size > KEYLESS_RUN_MAX:
+                self._assign(entity, items[start:at], count, groups, sent)
+                start, count = at, 0
+            count += size
+        self._assign(entity, items[start:], count, groups, sent)
+        for index, group in groups.items():
+            self._post(entity, index, group, sent, keyless=True)
+
+    def _assign(
+        self,
+        entity: Entity,
+        run: list[Item],
+        count: int,
+        groups: dict[int, list[Item]],
+        sent: Sent,
+    ) -> None:
+        index = self._spread.choose(count, lambda each: self._available(entity, each))
+        if index is None:
+            sent([item[0] for item in run], _none_available(entity))
+        else:
+            groups.setdefault(index, []).extend(run)
+
+    def _available(self, entity: Entity, index: int) -> bool:
+        return self._node.takes_work(entity.store_of(entity.partitions[index], self._node.stores))
+
+    def _post(
+        self, entity: Entity, index: int, items: list[Item], sent: Sent, *, keyless: bool
+    ) -> None:
+        pending = Pending(self, index, items, sent, keyless, self._node.clock.now_ms())
+        self._dispatch(entity, pending)
+
+    def _dispatch(self, entity: Entity, pending: Pending) -> None:
+        node = self._node
+        partition = entity.partitions[pending.index]
+        store = entity.store_of(partition, node.stores)
+        messages = [message for item in pending.items for message in item[1]]
+        request = Send(store, entity.id, entity.incarnation, partition, messages)
+        node.under_way(store, pending)
+        node.owner(store).call(request, lambda reply: self._answered(request, pending, reply))
+
+    def _answered(self, request: Send, pending: Pending, reply: Reply) -> None:
+        pending.answered = True
+        refusal = reply.refusal
+        if isinstance(refusal, FragmentUnavailable):
+            self._node.avoid(request.store, AVOID_MS)
+        if pending.rerouted:
+            if refusal is None:
+                self._take_back(request, reply.number)
+        elif pending.keyless and isinstance(refusal, FragmentUnavailable | QuotaExceeded):
+            self.reroute(pending, refusal)
+        else:
+            pending.sent(pending.ids, refusal)
+
+    def _take_back(self, request: Send, first: int) -> None:
+        """The commit was late, not lost: the same messages are elsewhere by now."""
+        positions = list(range(first, first + len(request.messages)))
+        self._node.owner(request.store).call(
+            Discard(
+                request.store, request.entity, request.incarnation, request.partition, positions
+            ),
+            lambda _: None,
+        )
+
+    def reroute(self, pending: Pending, refusal: Refusal | None = None) -> None:
+        """Send messages without a key to a fragment that was not tried yet."""
+        pending.rerouted = True
+        entity = self.entity
+        if entity is None:
+            pending.sent(pending.ids, EntityNotFound("The messaging entity is deleted."))
+            return
+        tried = pending.tried
+        count = sum(len(item[1]) for item in pending.items)
+        index = self._spread.choose(
+            count, lambda each: each not in tried and self._available(entity, each)
+        )
+        if index is None:
+            pending.sent(pending.ids, refusal or _none_available(entity))
+            return
+        again = Pending(self, index, pending.items, pending.sent, True, self._node.clock.now_ms())
+        again.tried = tried | {index}
+        self._dispatch(entity, again)
+
+
+def _none_available(entity: Entity) -> Refusal:
+    return FragmentUnavailable(f"No fragment of '{entity.name}' is available; try again.")

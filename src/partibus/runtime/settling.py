@@ -1,0 +1,72 @@
+"""Operations by lock token: a token names its store and fragment, so any node can find them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from partibus.broker.errors import MessageLockLost, Refusal
+from partibus.broker.fragment import TOKEN_PREFIX_BYTES
+from partibus.runtime.requests import Reply, Request
+
+if TYPE_CHECKING:
+    from partibus.runtime.node import Node
+
+# The tokens of one fragment, with the prefix that names it.
+Group = tuple[bytes, list[bytes]]
+Ask = Callable[[int, list[Group]], Request]
+Done = Callable[[dict[bytes, Refusal], int], None]
+
+LOCK_LOST = MessageLockLost(
+    "The lock supplied is invalid. Either the lock expired, or the message has already been "
+    "removed from the queue."
+)
+
+
+def ask_stores(node: Node, tokens: list[bytes], ask: Ask, done: Done) -> None:
+    """Ask every store that the tokens name; done once all have answered."""
+    by_prefix: dict[bytes, list[bytes]] = {}
+    for token in tokens:
+        by_prefix.setdefault(token[:TOKEN_PREFIX_BYTES], []).append(token)
+    by_store: dict[int, list[Group]] = {}
+    gathering = _Gathering(done)
+    for prefix, group in by_prefix.items():
+        store = int.from_bytes(prefix[:2], "big")
+        if store < node.stores:
+            by_store.setdefault(store, []).append((prefix, group))
+        else:
+            gathering.refused.update(dict.fromkeys(group, LOCK_LOST))
+    for store, groups in by_store.items():
+        node.owner(store).call(ask(store, groups), gathering.expect(groups))
+    gathering.complete()
+
+
+class _Gathering:
+    """Answers of several stores to one question."""
+
+    def __init__(self, done: Done) -> None:
+        self.refused: dict[bytes, Refusal] = {}
+        self._done = done
+        self._number = 0
+        # One for whoever is still asking.
+        self._open = 1
+
+    def expect(self, groups: list[Group]) -> Callable[[Reply], None]:
+        self._open += 1
+
+        def answered(reply: Reply) -> None:
+            refusal = reply.refusal
+            if refusal is not None:
+                for _, group in groups:
+                    self.refused.update(dict.fromkeys(group, refusal))
+            elif reply.tokens:
+                self.refused.update(dict.fromkeys(reply.tokens, LOCK_LOST))
+            self._number = max(self._number, reply.number)
+            self.complete()
+
+        return answered
+
+    def complete(self) -> None:
+        self._open -= 1
+        if not self._open:
+            self._done(self.refused, self._number)
