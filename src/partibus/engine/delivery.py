@@ -20,9 +20,13 @@ class Delivery:
         state: object,
         payload: bytes,
     ) -> None:
-        self.delivery_id = delivery_id
-        self.tag = tag
-        self.message_format = message_format
-        self.settled = settled
-        self.state = state
-        self.payload = payload
+        self.delivery_id: int = delivery_id
+        self.tag: bytes = tag
+        self.message_format: int = message_format
+        self.settled: bool = settled
+        # A decoded delivery state (TransactionalState), or None.
+        self.state: object = state
+        self.payload: bytes = payload
+
+    def __repr__(self) -> str:
+        return f"Delivery(id={self.delivery_id}, tag={self.tag!r}, {len(self.payload)} bytes)"

@@ -8,14 +8,12 @@ itself (begin, echo, empty frames, detach and end of the peer).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from partibus.engine.delivery import Delivery
+from partibus.engine.link import ReceiverLink, SenderLink
+from partibus.engine.session import Session
 from partibus.wire.performatives import Attach, Error, Open
-
-if TYPE_CHECKING:
-    from partibus.engine.link import ReceiverLink, SenderLink
-    from partibus.engine.session import Session
 
 __all__ = [
     "Closed",
@@ -65,9 +63,10 @@ class SessionBegun:
 
 @dataclass(frozen=True, slots=True)
 class SessionEnded:
-    """The session is over, and with it all its links (still listed in `session.links`)."""
+    """The session is over, and with it the `links` it still had."""
 
     session: Session
+    links: list[SenderLink | ReceiverLink]
     error: Error | None
 
 
