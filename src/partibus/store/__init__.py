@@ -1,0 +1,50 @@
+"""Messaging stores: where fragments live.
+
+A store keeps the entries and counters of many fragments and commits changes to them durably.
+It decides nothing, knows no AMQP, and does not know the time. All its methods block; whoever
+owns a store calls it from one thread at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from partibus.broker.records import Changes, Entry, FragmentSummary
+
+
+class StoreError(Exception):
+    """The store could not do it: the world failed, not the caller. Nothing of the call holds."""
+
+
+class StoreDamaged(StoreError):
+    """What is on disk is not what was written: a checksum or the format does not match."""
+
+
+class StoreInUse(StoreError):
+    """Another process owns this data directory."""
+
+
+class Store(Protocol):
+    """The whole interface. Every implementation passes testing.contracts.check_store."""
+
+    def fragments(self) -> list[FragmentSummary]:
+        """All fragments in this store, from their counter rows alone."""
+
+    def commit(self, batch: list[Changes]) -> None:
+        """Make all of these changes durable, together. On StoreError none of them happened."""
+
+    def scan(self, number: int, after: int, count: int, size: int) -> list[Entry]:
+        """Active entries of a fragment with position > after, in order of position.
+
+        At most `count` entries; stops once `size` bytes are gathered (but returns at least one
+        entry where there is one). Deferred and scheduled entries are not returned.
+        """
+
+    def find(self, number: int, positions: list[int]) -> list[Entry]:
+        """The entries at these positions, in any state; those that do not exist are left out."""
+
+    def drop(self, number: int, count: int) -> bool:
+        """Remove up to `count` entries of a fragment nobody needs; True once all of it is gone."""
+
+    def close(self) -> None:
+        """Give the store up. Everything committed stays."""

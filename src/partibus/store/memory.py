@@ -1,0 +1,159 @@
+"""A store in memory, for tests and for namespaces that need not outlive their process.
+
+It keeps copies, as a file would: what the caller does to an entry after a commit is not seen
+until it is committed too. Nothing here is durable.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from partibus.broker.records import Changes, Counters, Entry, FragmentKey, FragmentSummary, State
+from partibus.store import StoreError
+
+# Positions of removed entries stay in the order list until they are as many as the others.
+_STALE_MIN = 64
+
+
+class _Fragment:
+    __slots__ = ("counters", "entries", "key", "last", "order", "stale")
+
+    def __init__(self, key: FragmentKey) -> None:
+        self.key = key
+        self.counters = Counters()
+        self.entries: dict[int, Entry] = {}
+        # Every position ever added and not yet swept, ascending.
+        self.order: list[int] = []
+        self.stale = 0
+        # Positions are never used again, so each one added is higher than all before.
+        self.last = 0
+
+    def remove(self, positions: list[int]) -> None:
+        for position in positions:
+            if self.entries.pop(position, None) is not None:
+                self.stale += 1
+        if self.stale > _STALE_MIN and self.stale > len(self.entries):
+            self.order = sorted(self.entries)
+            self.stale = 0
+
+
+class MemoryStore:
+    """Fragments in dictionaries, behind the same interface as a file."""
+
+    def __init__(self) -> None:
+        self._fragments: dict[int, _Fragment] = {}
+        self._closed = False
+
+    def fragments(self) -> list[FragmentSummary]:
+        """All fragments in this store, from their counter rows alone."""
+        self._check_open()
+        return [
+            FragmentSummary(number, fragment.key, fragment.counters.copy())
+            for number, fragment in sorted(self._fragments.items())
+        ]
+
+    def commit(self, batch: list[Changes]) -> None:
+        """Keep all of these changes; an assertion that fails leaves everything as it was."""
+        self._check_open()
+        self._check(batch)
+        for changes in batch:
+            if changes.created:
+                self._fragments[changes.number] = _Fragment(changes.key)
+            fragment = self._fragments[changes.number]
+            fragment.counters = changes.counters.copy()
+            for entry in changes.added:
+                fragment.entries[entry.position] = duplicate(entry)
+                fragment.order.append(entry.position)
+                fragment.last = entry.position
+            for entry in changes.updated:
+                _change(fragment.entries[entry.position], entry)
+            fragment.remove(changes.removed)
+
+    def scan(self, number: int, after: int, count: int, size: int) -> list[Entry]:
+        """Active entries with position > after, in order, within `count` and `size`."""
+        self._check_open()
+        found: list[Entry] = []
+        fragment = self._fragments.get(number)
+        if fragment is None:
+            return found
+        gathered = 0
+        for index in range(bisect_right(fragment.order, after), len(fragment.order)):
+            if len(found) >= count or (found and gathered >= size):
+                break
+            entry = fragment.entries.get(fragment.order[index])
+            if entry is not None and entry.state == State.ACTIVE:
+                found.append(duplicate(entry))
+                gathered += entry.size
+        return found
+
+    def find(self, number: int, positions: list[int]) -> list[Entry]:
+        """The entries at these positions, in any state, in order of position."""
+        self._check_open()
+        fragment = self._fragments.get(number)
+        if fragment is None:
+            return []
+        present = sorted(fragment.entries.keys() & set(positions))
+        return [duplicate(fragment.entries[position]) for position in present]
+
+    def drop(self, number: int, count: int) -> bool:
+        """Remove up to `count` entries of a fragment; True once all of it is gone."""
+        self._check_open()
+        fragment = self._fragments.get(number)
+        if fragment is None:
+            return True
+        fragment.remove(sorted(fragment.entries)[:count])
+        if fragment.entries:
+            return False
+        del self._fragments[number]
+        return True
+
+    def close(self) -> None:
+        """Give the store up."""
+        self._closed = True
+
+    def _check(self, batch: list[Changes]) -> None:
+        keys = {fragment.key for fragment in self._fragments.values()}
+        for changes in batch:
+            fragment = self._fragments.get(changes.number)
+            assert (fragment is None) == changes.created, f"fragment {changes.number}"
+            assert not changes.created or changes.key not in keys, f"fragment {changes.key}"
+            keys.add(changes.key)
+            present = fragment.entries if fragment else {}
+            last = fragment.last if fragment else 0
+            for entry in changes.added:
+                assert entry.position > last, f"position {entry.position} after {last}"
+                last = entry.position
+            added = {entry.position for entry in changes.added}
+            assert all(e.position in present or e.position in added for e in changes.updated)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreError("this store was closed")
+
+
+def duplicate(entry: Entry) -> Entry:
+    """The entry as a store keeps it: everything but its lock."""
+    return Entry(
+        entry.position,
+        entry.sequence,
+        entry.bare,
+        entry.kept,
+        entry.kept_count,
+        entry.enqueued_ms,
+        entry.expires_ms,
+        entry.deliveries,
+        entry.state,
+        entry.session,
+        entry.due_ms,
+        entry.origin,
+        entry.hops,
+        entry.source,
+    )
+
+
+def _change(kept: Entry, entry: Entry) -> None:
+    kept.enqueued_ms = entry.enqueued_ms
+    kept.expires_ms = entry.expires_ms
+    kept.deliveries = entry.deliveries
+    kept.state = entry.state
+    kept.due_ms = entry.due_ms

@@ -1,0 +1,111 @@
+"""Turns rows of a store's file back into entries.
+
+The rows of many messages come as one JSON text, because each row stepped one by one would give
+the interpreter lock away and wait for it again; each bundle of contents is read once. Nothing is
+written here.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from typing import Any, cast
+
+import apsw
+
+from partibus.broker.records import POSITION_BITS, POSITION_MAX, Entry
+from partibus.store import statements
+
+# Where the columns of statements._as_json() stand.
+_POSITION, _DISTANCE, _OFFSET, _LENGTH = 0, 1, 2, 3
+
+# A row is the plain columns, then the rare ones where there are any. JSON has numbers, text and
+# null; which column holds which is known from the schema.
+Row = list[Any]
+
+
+def scan_rows(cursor: apsw.Cursor, number: int, after: int, count: int, size: int) -> list[Row]:
+    """Rows of active messages after a position, up to a count and a size."""
+    base = number << POSITION_BITS
+    rows = _decode(cursor.execute(statements.SCAN, (base + after, base + POSITION_MAX, count)))
+    gathered = 0
+    for index, row in enumerate(rows):
+        gathered += row[_LENGTH]
+        if gathered >= size:
+            return rows[: index + 1]
+    return rows
+
+
+def find_rows(cursor: apsw.Cursor, number: int, positions: list[int]) -> list[Row]:
+    """Rows of the messages at these positions."""
+    base = number << POSITION_BITS
+    keys = array("q", [base + position for position in positions])
+    return _decode(cursor.execute(statements.FIND, (apsw.carray(keys),)))
+
+
+def _decode(cursor: apsw.Cursor) -> list[Row]:
+    plain, full = cursor.fetchall()[0]
+    assert isinstance(plain, str)
+    assert isinstance(full, str)
+    rows: list[Row] = json.loads(plain)
+    rest: list[Row] = json.loads(full)
+    if rest:
+        rows += rest
+    # Each list is in order as it was read; sorting says so rather than relying on it.
+    rows.sort(key=_position)
+    return rows
+
+
+def _position(row: Row) -> int:
+    position: int = row[_POSITION]
+    return position
+
+
+def entries(cursor: apsw.Cursor, number: int, rows: list[Row], sequence_base: int) -> list[Entry]:
+    """The entries of these rows, with their contents."""
+    base = number << POSITION_BITS
+    contents = _contents(cursor, base, rows)
+    found: list[Entry] = []
+    for row in rows:
+        position, distance, offset, length, kept_length, kept_count, enqueued_ms, *rare = row
+        content = contents[base + position - distance]
+        start = offset + kept_length
+        entry = Entry(
+            position,
+            sequence_base + position,
+            content[start : offset + length],
+            content[offset:start] if kept_length else b"",
+            kept_count,
+            enqueued_ms,
+        )
+        if rare:
+            _complete(entry, rare)
+        found.append(entry)
+    return found
+
+
+def _complete(entry: Entry, rare: Row) -> None:
+    deliveries, state, expires_ms, sequence, session, due_ms, origin, hops, source = rare
+    entry.deliveries = deliveries
+    entry.state = state
+    entry.expires_ms = expires_ms or 0
+    if sequence is not None:
+        entry.sequence = sequence
+    entry.session = session
+    entry.due_ms = due_ms or 0
+    entry.origin = origin or 0
+    entry.hops = hops or 0
+    entry.source = source
+
+
+def _contents(cursor: apsw.Cursor, base: int, rows: list[Row]) -> dict[int, bytes]:
+    bodies = {base + row[_POSITION] - row[_DISTANCE] for row in rows}
+    if len(bodies) == 1:
+        found = cursor.execute(statements.SELECT_BODY, tuple(bodies)).fetchall()
+    elif bodies:
+        keys = array("q", sorted(bodies))
+        found = cursor.execute(statements.SELECT_BODIES, (apsw.carray(keys),)).fetchall()
+    else:
+        found = []
+    contents: list[tuple[int, bytes]] = cast(Any, found)
+    return dict(contents)

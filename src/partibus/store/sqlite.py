@@ -1,0 +1,257 @@
+"""A store in one SQLite file.
+
+Durable (WAL, synchronous=FULL), checked (a checksum on every page), owned by one process, and
+readable by others while it is written. The tables are in schema.py, the statements in
+statements.py; this file opens, commits, and turns the failures of the disk into StoreError.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any, cast
+
+import apsw
+import apsw.sqlite_extra
+
+from partibus.broker.records import (
+    POSITION_BITS,
+    POSITION_MAX,
+    Changes,
+    Counters,
+    Entry,
+    FragmentKey,
+    FragmentSummary,
+)
+from partibus.store import StoreDamaged, StoreError, reading, schema, statements, writing
+from partibus.store.locks import OwnerLock
+from partibus.store.writing import SEQUENCE_BITS
+
+_CHECKSUM_VFS = "cksmvfs"
+# What the extended code of an error says when a page is not what was written.
+_DAMAGED = (apsw.SQLITE_IOERR_DATA, apsw.SQLITE_IOERR_CORRUPTFS)
+
+
+class SqliteStore:
+    """Fragments in one file. `identity` names the store for good; another's file is refused."""
+
+    def __init__(self, path: Path, identity: str = "", *, make: bool = True) -> None:
+        self.path = path
+        self._errors = _Errors(path)
+        self._lock = OwnerLock(path.with_name(f"{path.name}.lock"), str(path))
+        try:
+            with self._errors:
+                self._connection = _open(path, identity, make)
+                self._cursor = self._connection.cursor()
+            # What is added to a position to get the sequence number, by fragment.
+            self._sequence_bases = {
+                summary.number: summary.key.partition << SEQUENCE_BITS
+                for summary in self.fragments()
+            }
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def fragments(self) -> list[FragmentSummary]:
+        """All fragments in this store, from their counter rows alone."""
+        with self._errors:
+            found = self._cursor.execute(statements.SELECT_FRAGMENTS).fetchall()
+        rows: list[tuple[int, ...]] = cast(Any, found)
+        counters = 1 + len(FragmentKey._fields)
+        return [
+            FragmentSummary(row[0], FragmentKey(*row[1:counters]), Counters(*row[counters:]))
+            for row in rows
+        ]
+
+    def commit(self, batch: list[Changes]) -> None:
+        """Make all of these changes durable, together. On StoreError none of them happened."""
+        with self._errors:
+            self._cursor.execute(statements.BEGIN)
+            try:
+                writing.write(self._cursor, batch)
+                self._cursor.execute(statements.COMMIT)
+            except BaseException:
+                self._roll_back()
+                raise
+        for changes in batch:
+            if changes.created:
+                self._sequence_bases[changes.number] = changes.key.partition << SEQUENCE_BITS
+
+    def scan(self, number: int, after: int, count: int, size: int) -> list[Entry]:
+        """Active entries of a fragment with position > after, in order of position."""
+        if count <= 0 or number not in self._sequence_bases:
+            return []
+        with self._errors:
+            rows = reading.scan_rows(self._cursor, number, after, count, size)
+            return reading.entries(self._cursor, number, rows, self._sequence_bases[number])
+
+    def find(self, number: int, positions: list[int]) -> list[Entry]:
+        """The entries at these positions, in any state, in order of position."""
+        if not positions or number not in self._sequence_bases:
+            return []
+        with self._errors:
+            rows = reading.find_rows(self._cursor, number, positions)
+            return reading.entries(self._cursor, number, rows, self._sequence_bases[number])
+
+    def drop(self, number: int, count: int) -> bool:
+        """Remove up to `count` entries of a fragment nobody needs; True once all of it is gone."""
+        base = number << POSITION_BITS
+        with self._errors:
+            self._cursor.execute(statements.BEGIN)
+            try:
+                whole = (base, base + POSITION_MAX)
+                end = self._cursor.execute(statements.DROP_END, (*whole, count)).get
+                if end is not None:
+                    self._cursor.execute(statements.DELETE_RUN, (base, end))
+                    self._cursor.execute(statements.DELETE_RUN_BODIES, (base, end))
+                gone = not self._cursor.execute(statements.IS_ANY_LEFT, whole).get
+                if gone:
+                    for statement in statements.DROP_REST:
+                        self._cursor.execute(statement, (number,))
+                self._cursor.execute(statements.COMMIT)
+            except BaseException:
+                self._roll_back()
+                raise
+        if gone:
+            self._sequence_bases.pop(number, None)
+        return gone
+
+    def trim(self) -> bool:
+        """Give free pages back to the file system, a bounded step; True while there are more.
+
+        For idle moments: it writes, and the commits behind it wait for it.
+        """
+        with self._errors:
+            free = self._connection.pragma("freelist_count")
+            assert isinstance(free, int)
+            if free <= schema.FREE_PAGES_KEPT:
+                return False
+            pages = min(free - schema.FREE_PAGES_KEPT, schema.TRIM_PAGES_MAX)
+            self._cursor.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
+            more = free - pages > schema.FREE_PAGES_KEPT
+            if not more:
+                # The file becomes shorter when the log is folded into it.
+                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        return more
+
+    def close(self) -> None:
+        """Give the store up. Everything committed stays."""
+        try:
+            with self._errors:
+                self._connection.close()
+        finally:
+            self._lock.release()
+
+    def _roll_back(self) -> None:
+        # SQLite has done so by itself after some failures.
+        if self._connection.in_transaction:
+            self._cursor.execute(statements.ROLLBACK)
+
+
+class _Errors:
+    """The one place where failures of SQLite get their names."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not isinstance(error, apsw.Error):
+            return
+        if isinstance(error, apsw.ConstraintError):
+            # Not the world but we: a position taken twice, a fragment made twice.
+            raise AssertionError(f"{self._path}: {error}") from error  # noqa: TRY004
+        if (
+            isinstance(error, apsw.CorruptError | apsw.NotADBError)
+            or getattr(error, "extendedresult", 0) in _DAMAGED
+        ):
+            raise StoreDamaged(f"{self._path} is damaged: {error}") from error
+        raise StoreError(f"{self._path}: {error}") from error
+
+
+def _open(path: Path, identity: str, make: bool) -> apsw.Connection:
+    _load_checksums()
+    if make:
+        # Made by us, so that nobody else may read it from its first moment.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    elif not path.exists():
+        raise StoreDamaged(f"{path} is missing")
+    connection = apsw.Connection(
+        str(path),
+        vfs=_CHECKSUM_VFS,
+        flags=apsw.SQLITE_OPEN_READWRITE,
+        statementcachesize=schema.STATEMENTS_CACHED_MAX,
+    )
+    try:
+        connection.set_busy_timeout(schema.BUSY_MS_MAX)
+        if make and _is_blank(connection):
+            _make(connection, identity)
+        _check(connection, path, identity)
+        connection.execute(
+            "PRAGMA synchronous = FULL;"
+            f"PRAGMA wal_autocheckpoint = {schema.WAL_PAGES_MAX};"
+            f"PRAGMA journal_size_limit = {schema.WAL_BYTES_KEPT};"
+            f"PRAGMA cache_size = -{schema.CACHE_KIB};"
+            "PRAGMA temp_store = MEMORY;"
+        ).fetchall()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@functools.cache
+def _load_checksums() -> None:
+    """Register the checksum VFS in this process, for those who ask for it by name only."""
+    default = apsw.vfs_names()[0]
+    apsw.sqlite_extra.load(apsw.Connection(":memory:"), "cksumvfs")
+    apsw.set_default_vfs(default)
+
+
+def _is_blank(connection: apsw.Connection) -> bool:
+    # Also after a crash in the middle of _make().
+    return (
+        connection.pragma("user_version"),
+        connection.pragma("application_id"),
+        connection.execute("SELECT count(*) FROM sqlite_schema").get,
+    ) == (0, 0, 0)
+
+
+def _make(connection: apsw.Connection, identity: str) -> None:
+    # These three shape the file itself and come before anything is in it.
+    connection.reserve_bytes(None, schema.CHECKSUM_BYTES)
+    connection.pragma("page_size", schema.PAGE_SIZE)
+    connection.pragma("auto_vacuum", "INCREMENTAL")
+    connection.pragma("journal_mode", "WAL")
+    connection.pragma("synchronous", "FULL")
+    with connection:
+        connection.execute(schema.TABLES)
+        connection.execute("INSERT INTO meta VALUES ('identity', ?)", (identity,))
+        connection.pragma("application_id", schema.APPLICATION_ID)
+        connection.pragma("user_version", schema.FORMAT_VERSION)
+
+
+def _check(connection: apsw.Connection, path: Path, identity: str) -> None:
+    if connection.pragma("application_id") != schema.APPLICATION_ID:
+        raise StoreDamaged(f"{path} is not a store of partibus")
+    version = connection.pragma("user_version")
+    if version != schema.FORMAT_VERSION:
+        raise StoreDamaged(
+            f"{path} has format {version}; this partibus reads format {schema.FORMAT_VERSION}"
+        )
+    if connection.reserve_bytes(None, -1) != schema.CHECKSUM_BYTES:
+        raise StoreDamaged(f"{path} was rewritten without its page checksums")
+    found = connection.execute("SELECT value FROM meta WHERE key = 'identity'").get
+    if found != identity:
+        raise StoreDamaged(f"{path} belongs to another namespace or store ({found!r})")

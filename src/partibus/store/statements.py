@@ -1,0 +1,142 @@
+"""The SQL of a store's file, each text made once so that it is prepared once.
+
+Statements carry many rows, because every step of a statement gives the interpreter lock away
+and must win it back from a busy event loop. Nothing is executed here.
+"""
+
+# The texts are put together from names in this program, never from data.
+# ruff: noqa: S608
+
+from __future__ import annotations
+
+from partibus.broker.records import COUNTER_FIELDS, POSITION_MAX
+from partibus.store.schema import BUNDLE_MESSAGES_MAX
+
+# Rows a single INSERT or UPDATE carries, largest first: any number of rows is a few of these.
+ROWS_PER_STATEMENT = (64, 32, 16, 8, 4, 2, 1)
+
+BEGIN = "BEGIN IMMEDIATE"
+COMMIT = "COMMIT"
+ROLLBACK = "ROLLBACK"
+
+PLAIN_COLUMNS = (
+    "position",
+    "body",
+    "offset",
+    "length",
+    "kept_length",
+    "kept_count",
+    "enqueued_ms",
+)
+RARE_COLUMNS = (
+    "deliveries",
+    "state",
+    "expires_ms",
+    "sequence",
+    "session",
+    "due_ms",
+    "origin",
+    "hops",
+    "source",
+)
+FULL_COLUMNS = PLAIN_COLUMNS + RARE_COLUMNS
+BODY_COLUMNS = ("id", "count", "content")
+# What may change of an entry while it stays where it is, after its position.
+UPDATED_COLUMNS = ("position", "enqueued_ms", "deliveries", "state", "expires_ms", "due_ms")
+
+
+class Rows:
+    """One statement in all its sizes: `width` values a row, `texts` by the number of rows."""
+
+    __slots__ = ("texts", "width")
+
+    def __init__(self, head: str, width: int, tail: str = "") -> None:
+        row = f"({','.join('?' * width)})"
+        self.width = width
+        self.texts = {n: f"{head} {','.join([row] * n)}{tail}" for n in ROWS_PER_STATEMENT}
+
+
+def _insert(table: str, columns: tuple[str, ...]) -> Rows:
+    return Rows(f"INSERT INTO {table}({','.join(columns)}) VALUES", len(columns))
+
+
+INSERT_BODIES = _insert("body", BODY_COLUMNS)
+INSERT_PLAIN = _insert("message", PLAIN_COLUMNS)
+INSERT_FULL = _insert("message", FULL_COLUMNS)
+INSERT_FRAGMENTS = _insert(
+    "fragment", ("number", "entity", "incarnation", "partition", "subqueue", *COUNTER_FIELDS)
+)
+UPDATE_MESSAGES = Rows(
+    "UPDATE message SET "
+    + ", ".join(f"{name} = new.column{i}" for i, name in enumerate(UPDATED_COLUMNS, 1) if i > 1)
+    + " FROM (VALUES",
+    len(UPDATED_COLUMNS),
+    ") AS new WHERE message.position = new.column1",
+)
+UPDATE_FRAGMENT = (
+    f"UPDATE fragment SET {', '.join(f'{name} = ?' for name in COUNTER_FIELDS)} WHERE number = ?"
+)
+
+# A bundle goes with the last of its messages. It covers the positions id .. id + count - 1.
+_EMPTY = (
+    "NOT EXISTS (SELECT 1 FROM message"
+    " WHERE position >= body.id AND position < body.id + body.count)"
+)
+# The bundle that covers a position has the largest id up to it, and begins at most so far below.
+# (No position is so small and no fragment so full that this reaches another fragment's bundles.)
+_REACH = BUNDLE_MESSAGES_MAX - 1
+
+DELETE_RUN = "DELETE FROM message WHERE position BETWEEN ? AND ?"
+DELETE_RUN_BODIES = f"""
+    DELETE FROM body
+    WHERE id BETWEEN ifnull((SELECT max(id) FROM body WHERE id BETWEEN ?1 - {_REACH} AND ?1), ?1)
+      AND ?2 AND {_EMPTY}"""
+DELETE_SCATTERED = "DELETE FROM message WHERE position IN (SELECT value FROM carray(?))"
+DELETE_SCATTERED_BODIES = f"""
+    DELETE FROM body
+    WHERE id IN (SELECT (SELECT max(id) FROM body WHERE id BETWEEN value - {_REACH} AND value)
+                 FROM carray(?))
+      AND {_EMPTY}"""
+
+SELECT_FRAGMENTS = (
+    f"SELECT number, entity, incarnation, partition, subqueue, {', '.join(COUNTER_FIELDS)}"
+    " FROM fragment ORDER BY number"
+)
+
+# The rows come as two JSON arrays in one row of result: one step however many messages.
+_PLAIN = (
+    "deliveries = 0 AND state = 0"
+    " AND coalesce(expires_ms, sequence, session, due_ms, origin, hops, source) IS NULL"
+)
+_SHOWN = f"position & {POSITION_MAX}, position - body, " + ", ".join(PLAIN_COLUMNS[2:])
+
+
+def _as_json(chosen: str) -> str:
+    return f"""
+    SELECT json_group_array(json_array({_SHOWN})) FILTER (WHERE {_PLAIN}),
+           json_group_array(json_array({_SHOWN}, {", ".join(RARE_COLUMNS)}))
+               FILTER (WHERE NOT ({_PLAIN}))
+    FROM ({chosen})"""
+
+
+SCAN = _as_json(
+    "SELECT * FROM message WHERE position > ? AND position <= ? AND state = 0"
+    " ORDER BY position LIMIT ?"
+)
+FIND = _as_json("SELECT * FROM message WHERE position IN (SELECT value FROM carray(?))")
+SELECT_BODY = "SELECT id, content FROM body WHERE id = ?"
+SELECT_BODIES = "SELECT id, content FROM body WHERE id IN (SELECT value FROM carray(?))"
+
+# The position up to which a fragment holds that many entries, from its first.
+DROP_END = """
+    SELECT max(position) FROM
+    (SELECT position FROM message WHERE position BETWEEN ? AND ? ORDER BY position LIMIT ?)"""
+IS_ANY_LEFT = "SELECT EXISTS (SELECT 1 FROM message WHERE position BETWEEN ? AND ?)"
+DROP_REST = (
+    "DELETE FROM body WHERE id BETWEEN ?1 << 44 AND (?1 << 44) + (1 << 44) - 1",
+    "DELETE FROM outbox WHERE position BETWEEN ?1 << 44 AND (?1 << 44) + (1 << 44) - 1",
+    "DELETE FROM session_state WHERE number = ?1",
+    "DELETE FROM mark WHERE number = ?1",
+    "DELETE FROM cursor WHERE number = ?1",
+    "DELETE FROM fragment WHERE number = ?1",
+)

@@ -1,0 +1,193 @@
+"""Turns the changes of one commit into few statements.
+
+Rows of all fragments are gathered first and written together, contents in bundles. Whether the
+statements hold is decided by whoever calls COMMIT; this module neither begins nor ends anything.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+
+import apsw
+
+from partibus.broker.records import COUNTER_FIELDS, POSITION_BITS, Changes, Entry
+from partibus.store import statements
+from partibus.store.schema import BUNDLE_BYTES_MAX, BUNDLE_MESSAGES_MAX
+from partibus.store.statements import ROWS_PER_STATEMENT, Rows
+
+# The bits below the partition id in a sequence number.
+SEQUENCE_BITS = 48
+
+# Runs of consecutive positions are deleted as ranges, two statements each; what is left over
+# when there are more runs than this, or in runs that are shorter, goes as one list.
+RUNS_MAX = 4
+RUN_LENGTH_MIN = 16
+
+# What a column holds here.
+Value = int | str | bytes | None
+
+
+def write(cursor: apsw.Cursor, batch: list[Changes]) -> None:
+    """Execute everything that the changes say, in the order added, updated, removed."""
+    gathered = _Gathered()
+    removed: list[int] = []
+    for changes in batch:
+        base = changes.number << POSITION_BITS
+        if changes.added:
+            gathered.add(changes)
+        for entry in changes.updated:
+            gathered.update(base, entry)
+        removed.extend([base + position for position in changes.removed])
+    gathered.write(cursor)
+    if removed:
+        remove(cursor, removed)
+    write_counters(cursor, batch)
+
+
+class _Gathered:
+    """Rows to be written, flat: the values of one row after those of another."""
+
+    __slots__ = ("bodies", "full", "plain", "updated")
+
+    def __init__(self) -> None:
+        self.bodies: list[Value] = []
+        self.plain: list[Value] = []
+        self.full: list[Value] = []
+        self.updated: list[Value] = []
+
+    def add(self, changes: Changes) -> None:
+        base = changes.number << POSITION_BITS
+        sequence_base = changes.key.partition << SEQUENCE_BITS
+        plain, full = self.plain, self.full
+        pieces: list[bytes] = []
+        body = offset = count = 0
+        for entry in changes.added:
+            key = base + entry.position
+            kept_length = len(entry.kept)
+            length = kept_length + len(entry.bare)
+            if (
+                key != body + count
+                or count == BUNDLE_MESSAGES_MAX
+                or offset + length > BUNDLE_BYTES_MAX
+            ):
+                if count:
+                    self.bodies += (body, count, b"".join(pieces))
+                body, offset, count, pieces = key, 0, 0, []
+            if kept_length:
+                pieces.append(entry.kept)
+            pieces.append(entry.bare)
+            row = (key, body, offset, length, kept_length, entry.kept_count, entry.enqueued_ms)
+            sequence = None if entry.sequence == sequence_base + entry.position else entry.sequence
+            if sequence is None and _is_plain(entry):
+                plain += row
+            else:
+                full += row
+                full += _rare(entry, sequence)
+            offset += length
+            count += 1
+        self.bodies += (body, count, b"".join(pieces))
+
+    def update(self, base: int, entry: Entry) -> None:
+        self.updated += (
+            base + entry.position,
+            entry.enqueued_ms,
+            entry.deliveries,
+            int(entry.state),
+            entry.expires_ms or None,
+            entry.due_ms or None,
+        )
+
+    def write(self, cursor: apsw.Cursor) -> None:
+        _execute_rows(cursor, statements.INSERT_BODIES, self.bodies)
+        _execute_rows(cursor, statements.INSERT_PLAIN, self.plain)
+        _execute_rows(cursor, statements.INSERT_FULL, self.full)
+        _execute_rows(cursor, statements.UPDATE_MESSAGES, self.updated)
+
+
+def _is_plain(entry: Entry) -> bool:
+    """Nothing about the entry needs one of the rare columns."""
+    return not (
+        entry.expires_ms
+        or entry.deliveries
+        or entry.state
+        or entry.session is not None
+        or entry.due_ms
+        or entry.origin
+        or entry.hops
+        or entry.source is not None
+    )
+
+
+def _rare(entry: Entry, sequence: int | None) -> tuple[Value, ...]:
+    # Zero is stored as nothing, so that the partial indexes leave it out.
+    return (
+        entry.deliveries,
+        int(entry.state),
+        entry.expires_ms or None,
+        sequence,
+        entry.session,
+        entry.due_ms or None,
+        entry.origin or None,
+        entry.hops or None,
+        entry.source,
+    )
+
+
+def _execute_rows(cursor: apsw.Cursor, rows: Rows, values: list[Value]) -> None:
+    start = 0
+    for size in ROWS_PER_STATEMENT:
+        step = size * rows.width
+        while len(values) - start >= step:
+            chunk = values if len(values) == step else values[start : start + step]
+            cursor.execute(rows.texts[size], chunk)
+            start += step
+
+
+def write_counters(cursor: apsw.Cursor, batch: list[Changes]) -> None:
+    """Make the rows of new fragments, and bring those of the others up to date."""
+    created: list[Value] = []
+    for changes in batch:
+        counters = [getattr(changes.counters, name) for name in COUNTER_FIELDS]
+        if changes.created:
+            created += (changes.number, *changes.key, *counters)
+            continue
+        counters.append(changes.number)
+        cursor.execute(statements.UPDATE_FRAGMENT, counters)
+        assert cursor.connection.changes() == 1, f"fragment {changes.number} does not exist"
+    _execute_rows(cursor, statements.INSERT_FRAGMENTS, created)
+
+
+def remove(cursor: apsw.Cursor, keys: list[int]) -> None:
+    """Delete the messages at these keys, and the bundles that are empty then."""
+    runs = _runs(sorted(keys))
+    scattered = array("q")
+    if len(runs) > RUNS_MAX:
+        for first, last in runs:
+            if last - first < RUN_LENGTH_MIN:
+                scattered.extend(range(first, last + 1))
+        runs = [run for run in runs if run[1] - run[0] >= RUN_LENGTH_MIN]
+    for run in runs:
+        cursor.execute(statements.DELETE_RUN, run)
+    if scattered:
+        cursor.execute(statements.DELETE_SCATTERED, (apsw.carray(scattered),))
+        cursor.execute(statements.DELETE_SCATTERED_BODIES, (apsw.carray(scattered),))
+    for run in runs:
+        cursor.execute(statements.DELETE_RUN_BODIES, run)
+
+
+def _runs(keys: Iterable[int]) -> list[tuple[int, int]]:
+    """Ascending keys as (first, last) of each unbroken run."""
+    runs: list[tuple[int, int]] = []
+    first = last = -1
+    for key in keys:
+        if key == last + 1 and last >= 0:
+            last = key
+            continue
+        if last >= 0 and key != last:
+            runs.append((first, last))
+        if key != last:
+            first = last = key
+    if last >= 0:
+        runs.append((first, last))
+    return runs

@@ -1,0 +1,37 @@
+"""Every store keeps the promises of the interface."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from partibus.store.memory import MemoryStore
+from partibus.store.sqlite import SqliteStore
+from partibus.testing.contracts import MakeStore, check_store
+from partibus.testing.disk import SimulatedDisk
+
+
+def test_a_store_in_memory_keeps_the_contract() -> None:
+    check_store(lambda: MemoryStore, reopens=False)
+
+
+def test_a_store_in_a_file_keeps_the_contract(places: Callable[[], MakeStore]) -> None:
+    check_store(places)
+
+
+def test_a_store_on_a_simulated_disk_keeps_the_contract() -> None:
+    check_store(lambda: SimulatedDisk().open)
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Callable[[], MakeStore]:
+    numbers = itertools.count()
+
+    def place() -> MakeStore:
+        path = tmp_path / f"store-{next(numbers)}.sqlite"
+        return lambda: SqliteStore(path, "test")
+
+    return place
