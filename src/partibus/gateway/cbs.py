@@ -1,0 +1,108 @@
+"""`$cbs`: a client puts tokens, and they become claims of its connection (SPEC 3.6).
+
+Status codes are those the clients know: 202 good, 400 no token, 401 no good token, 403 too many,
+404 no such entity. Attributes are spelled with dashes here, unlike those of `$management`.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from partibus.broker.access import (
+    ALL_RIGHTS,
+    AccessRule,
+    Grant,
+    Scope,
+    TokenMalformed,
+    check_token,
+    resource_path,
+)
+from partibus.broker.descriptions import Entity
+from partibus.broker.errors import EntityNotFound, Refusal
+from partibus.gateway.addresses import MANAGEMENT
+from partibus.gateway.bindings import Carrier
+from partibus.gateway.claims import BAD_TOKENS_MAX
+from partibus.gateway.dialogue import Request, RequestLink
+from partibus.gateway.outcomes import as_text
+from partibus.wire.values import Int
+
+log = logging.getLogger(__name__)
+
+PUT_TOKEN = "put-token"  # noqa: S105 - an operation's name
+# The vendor's emulator accepts this one; so does a development broker, and no other.
+EMULATOR_RULE = AccessRule("RootManageSharedAccessKey", "SAS_KEY_VALUE", "", ALL_RIGHTS)
+
+
+class TooManyTokens(Refusal):
+    """The connection holds as many tokens as it may."""
+
+    condition = "amqp:resource-limit-exceeded"
+    status = 403
+
+
+def namespace_rules(carrier: Carrier) -> list[AccessRule]:
+    """The rules that stand on the whole namespace."""
+    rules = list(carrier.node.snapshot.rules_of())
+    return [*rules, EMULATOR_RULE] if carrier.settings.dev else rules
+
+
+def answer_cbs(carrier: Carrier, request: Request, origin: RequestLink) -> None:
+    """Answer one request on `$cbs`."""
+    try:
+        _put_token(carrier, request)
+        status, text = 202, "Accepted"
+    except Refusal as refusal:
+        status, text = refusal.status, carrier.tracking.text(str(refusal))
+        if status in (400, 401):
+            _count_bad_token(carrier, str(refusal))
+    properties = {"status-code": Int(status), "status-description": text}
+    origin.respond(request, properties, None)
+
+
+def _put_token(carrier: Carrier, request: Request) -> None:
+    operation = request.text("operation")
+    if operation != PUT_TOKEN:
+        raise TokenMalformed(f"The operation '{operation}' is not known; there is only put-token.")
+    audience, token = request.text("name"), request.body
+    if audience is None or not isinstance(token, (str, bytes)):
+        raise TokenMalformed("A put-token request has a name and a token.")
+    path = resource_path(audience)
+    now_ms = carrier.now_ms()
+    # The type that clients name says little: the Python SDK calls its signatures jwt. Only the
+    # token itself decides.
+    entity = _entity(carrier, path)
+    scopes = [Scope("", namespace_rules(carrier))]
+    if entity is not None:
+        scopes.append(Scope(entity.key, carrier.node.snapshot.rules_of(entity)))
+    grant = check_token(as_text(token), path, scopes, now_ms)
+    if path and entity is None:
+        # Said only to who may know: the token was good for this path.
+        raise EntityNotFound(_not_found(audience))
+    if not carrier.claims.put(Grant(path, grant.rights, grant.expires_ms), now_ms):
+        raise TooManyTokens("The connection holds too many tokens.")
+    carrier.tokens_changed()
+
+
+def _entity(carrier: Carrier, path: str) -> Entity | None:
+    """The entity that the audience names or is part of; None for the namespace or no entity."""
+    if path == MANAGEMENT or not path:
+        return None
+    try:
+        return carrier.node.resolve(path.removesuffix("/" + MANAGEMENT))[0]
+    except EntityNotFound:
+        return None
+
+
+def _not_found(audience: str) -> str:
+    """The sentence by which JS and Java clients recognise a missing entity."""
+    _, separator, rest = audience.partition("://")
+    authority, _, name = rest.partition("/") if separator else ("", "", audience)
+    host = authority.partition(":")[0] if not authority.startswith("[") else authority
+    return f"The messaging entity 'sb://{host}/{name.strip('/')}' could not be found."
+
+
+def _count_bad_token(carrier: Carrier, text: str) -> None:
+    carrier.claims.bad_tokens += 1
+    if carrier.claims.bad_tokens >= BAD_TOKENS_MAX:
+        log.warning("connection closed: bad tokens count=%d last=%r", BAD_TOKENS_MAX, text)
+        carrier.refuse("amqp:unauthorized-access", f"{BAD_TOKENS_MAX} tokens were no good.")

@@ -1,0 +1,153 @@
+"""What a client's attach asks for, and whether it gets it: addresses become bindings.
+
+A link is authorised first and resolved then, so that names are not told to who may not know them.
+Every refusal is an attach without source and target followed by a detach with the error (SPEC
+3.9). What happens on a bound link is in publisher, consumer, cbs and requests.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from partibus.broker.access import Right
+from partibus.broker.descriptions import Entity
+from partibus.broker.errors import (
+    EntityDisabled,
+    InvalidOperation,
+    NotImplementedHere,
+    Refusal,
+    Unauthorized,
+)
+from partibus.broker.records import SubQueue
+from partibus.engine.link import ReceiverLink, SenderLink
+from partibus.gateway.addresses import Address, NodeKind, read_address
+from partibus.gateway.bindings import Binding, Carrier
+from partibus.gateway.cbs import answer_cbs
+from partibus.gateway.consumer import Consumer
+from partibus.gateway.dialogue import RequestLink, ResponseLink
+from partibus.gateway.publisher import Publisher
+from partibus.gateway.requests import answer_management
+from partibus.wire.performatives import Attach, Coordinator, Source
+from partibus.wire.values import ULong
+
+SESSION_FILTER = "com.microsoft:session-filter"
+ENTITY_TYPE = "com.microsoft:entity-type"
+ENTITY_TYPE_QUEUE = 0
+BATCH_SIZE_PROPERTY = "com.microsoft:max-message-batch-size"
+TRACKING_PROPERTY = "com.microsoft:tracking-id"
+# Premium namespaces take large messages, but no batch over a megabyte.
+BATCH_BYTES_MAX = 1_048_576
+UNLIMITED_SIZE = 2**64 - 1
+
+_NO_RIGHTS_NEEDED = Right(0)
+_EITHER = Right.LISTEN | Right.SEND
+
+
+def bind(carrier: Carrier, link: SenderLink | ReceiverLink, attach: Attach) -> Binding | None:
+    """Answer an attach; the binding of the link, or None where it was refused."""
+    entity_name = ""
+    try:
+        address = _address(link, attach)
+        entity_name = address.path
+        if address.kind is NodeKind.CBS:
+            return _bind_cbs(carrier, link)
+        if address.kind is NodeKind.MANAGEMENT:
+            return _bind_management(carrier, link, address.path)
+        if isinstance(link, SenderLink):
+            return _bind_consumer(carrier, link, attach, address.path)
+        return _bind_publisher(carrier, link, attach, address.path)
+    except Refusal as refusal:
+        link.refuse(carrier.tracking.error_of(refusal, entity_name))
+        return None
+
+
+def _address(link: SenderLink | ReceiverLink, attach: Attach) -> Address:
+    terminus = attach.source if isinstance(link, SenderLink) else attach.target
+    if isinstance(terminus, Coordinator):
+        raise NotImplementedHere("Transactions are not available here yet.")
+    if getattr(terminus, "dynamic", False):
+        raise NotImplementedHere("Dynamic nodes are not available.")
+    return read_address(getattr(terminus, "address", None))
+
+
+def _authorise(carrier: Carrier, path: str, right: Right) -> None:
+    if not carrier.claims.allows(path, right, carrier.now_ms()):
+        names = " or ".join(f"'{one.name.capitalize()}'" for one in right if one.name)
+        raise Unauthorized(
+            f"Unauthorized access. {names} claim(s) are required to perform this operation. "
+            f"Resource: 'sb://{carrier.settings.namespace}/{path}'."
+        )
+
+
+def _bind_cbs(carrier: Carrier, link: SenderLink | ReceiverLink) -> Binding:
+    link.accept(max_message_size=UNLIMITED_SIZE)
+    if isinstance(link, SenderLink):
+        return ResponseLink(carrier, link, "", _NO_RIGHTS_NEEDED, may_idle_out=False)
+    answer = partial(answer_cbs, carrier)
+    return RequestLink(carrier, link, "", _NO_RIGHTS_NEEDED, answer, may_idle_out=False)
+
+
+def _bind_management(carrier: Carrier, link: SenderLink | ReceiverLink, path: str) -> Binding:
+    _authorise(carrier, path, _EITHER)
+    entity, subqueue = carrier.node.resolve(path)
+    link.accept(max_message_size=UNLIMITED_SIZE)
+    if isinstance(link, SenderLink):
+        return ResponseLink(carrier, link, path, _EITHER, may_idle_out=True)
+    answer = partial(answer_management, carrier, entity, subqueue)
+    return RequestLink(carrier, link, path, _EITHER, answer, may_idle_out=True)
+
+
+def _bind_publisher(carrier: Carrier, link: ReceiverLink, attach: Attach, path: str) -> Publisher:
+    _authorise(carrier, path, Right.SEND)
+    entity, subqueue = carrier.node.resolve(path)
+    _check_type(attach, entity)
+    if subqueue is not SubQueue.ACTIVE:
+        raise InvalidOperation(f"'{path}' is a sub-queue: messages cannot be sent to it.")
+    if not entity.description.allows_send:
+        raise EntityDisabled(f"The messaging entity '{entity.name}' is disabled for sending.")
+    if entity.description.requires_session:
+        raise NotImplementedHere(f"'{entity.name}' requires sessions, which are not served yet.")
+    size = entity.description.max_message_bytes
+    link.accept(
+        max_message_size=size,
+        properties={
+            BATCH_SIZE_PROPERTY: ULong(min(size, BATCH_BYTES_MAX)),
+            TRACKING_PROPERTY: carrier.tracking.new_id(),
+        },
+    )
+    return Publisher(carrier, link, path, entity)
+
+
+def _bind_consumer(carrier: Carrier, link: SenderLink, attach: Attach, path: str) -> Consumer:
+    _authorise(carrier, path, Right.LISTEN)
+    entity, subqueue = carrier.node.resolve(path)
+    _check_type(attach, entity)
+    _check_sessions(attach.source, entity, subqueue)
+    if not entity.description.allows_receive:
+        raise EntityDisabled(f"The messaging entity '{entity.name}' is disabled for receiving.")
+    link.accept(
+        max_message_size=entity.description.max_message_bytes,
+        properties={TRACKING_PROPERTY: carrier.tracking.new_id()},
+    )
+    return Consumer(carrier, link, path, entity, subqueue)
+
+
+def _check_type(attach: Attach, entity: Entity) -> None:
+    """Some clients say what kind of entity they mean."""
+    kind = (attach.properties or {}).get(ENTITY_TYPE)
+    if isinstance(kind, int) and kind != ENTITY_TYPE_QUEUE:
+        raise InvalidOperation(f"'{entity.name}' is a queue, not what the link asks for.")
+
+
+def _check_sessions(source: object, entity: Entity, subqueue: SubQueue) -> None:
+    filters = source.filter if isinstance(source, Source) else None
+    wants_session = any(str(name).startswith(SESSION_FILTER) for name in filters or ())
+    # The dead letters of an entity with sessions are a plain queue.
+    has_sessions = entity.description.requires_session and subqueue is SubQueue.ACTIVE
+    if has_sessions:
+        raise NotImplementedHere(f"'{entity.name}' requires sessions, which are not served yet.")
+    if wants_session:
+        raise InvalidOperation(
+            f"A sessionful message receiver cannot be created on '{entity.name}': it does not "
+            "require sessions."
+        )

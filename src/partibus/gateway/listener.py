@@ -1,0 +1,87 @@
+"""Accepts connections on a listening socket that somebody else opened, and ends them in order.
+
+Addresses, ports and the choice between AMQP, TLS and HTTP by the first bytes are not its business;
+TLS comes in as an ssl context that is passed through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+
+from partibus.gateway.connection import GatewayConnection
+from partibus.gateway.settings import GatewaySettings
+from partibus.gateway.tracking import Tracking
+from partibus.runtime.node import Node
+
+log = logging.getLogger(__name__)
+
+# How long clients may take to answer a close before their connections are cut.
+SHUTDOWN_S = 5.0
+
+
+class _TooMany(asyncio.Protocol):
+    """A connection over the limit: it is closed before it costs anything."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
+class Listener:
+    """The AMQP side of one node."""
+
+    def __init__(
+        self, node: Node, settings: GatewaySettings, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._node = node
+        self._settings = settings
+        self._loop = loop
+        self._tracking = Tracking(settings, node.clock, node.entropy)
+        self._servers: list[asyncio.Server] = []
+        self._is_full = False
+        self._closing = False
+        self._emptied = asyncio.Event()
+        self.connections: set[GatewayConnection] = set()
+
+    async def listen(self, listening: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+        """Accept on this socket, from now on."""
+        server = await self._loop.create_server(self.protocol, sock=listening, ssl=tls)
+        self._servers.append(server)
+
+    def protocol(self) -> asyncio.Protocol:
+        """The protocol for one accepted connection; also for who accepts by other means."""
+        if self._closing or len(self.connections) >= self._settings.connections_max:
+            if not self._is_full and not self._closing:
+                self._is_full = True
+                log.error("connections refused: limit reached max=%d", len(self.connections))
+            return _TooMany()
+        self._is_full = False
+        connection = GatewayConnection(
+            self._node, self._settings, self._tracking, self._loop, self._gone
+        )
+        self.connections.add(connection)
+        return connection
+
+    async def close(self) -> None:
+        """Accept no more, let commits finish, say goodbye; cut who does not answer."""
+        self._closing = True
+        for server in self._servers:
+            server.close()
+        for connection in list(self.connections):
+            connection.shut_down()
+        if not self.connections:
+            return
+        try:
+            await asyncio.wait_for(self._emptied.wait(), SHUTDOWN_S)
+        except TimeoutError:
+            log.warning("connections cut at shutdown count=%d", len(self.connections))
+            for connection in list(self.connections):
+                connection.abort()
+            await self._emptied.wait()
+
+    def _gone(self, connection: GatewayConnection) -> None:
+        self.connections.discard(connection)
+        if self._closing and not self.connections:
+            self._emptied.set()

@@ -1,0 +1,136 @@
+"""A link on which a client sends messages to an entity.
+
+Messages are read (not decoded), handed to the node in one call a turn, and answered when they
+are durable. Credit comes back as commits finish, not as messages arrive: a slow disk slows its
+senders. Where a message goes is the node's business.
+"""
+
+from __future__ import annotations
+
+from partibus.broker.access import Right
+from partibus.broker.descriptions import Entity
+from partibus.broker.errors import EntityNotFound, InvalidArgument, NotImplementedHere, Refusal
+from partibus.broker.message import BATCH_FORMAT, Incoming, read_batch, read_message
+from partibus.engine.delivery import Delivery
+from partibus.engine.link import ReceiverLink
+from partibus.gateway.bindings import Binding, Carrier
+from partibus.wire.performatives import ACCEPTED, Rejected, TransactionalState
+
+# How many messages a client may have on the way on one link, answered or not.
+CREDIT = 1_000
+# Credit is topped up in steps of this, so that a flow frame serves many messages.
+CREDIT_STEP = CREDIT // 4
+
+Item = tuple[int, list[Incoming]]
+
+
+class Publisher(Binding):
+    """The receiving end of a client's sender."""
+
+    right = Right.SEND
+
+    def __init__(self, carrier: Carrier, link: ReceiverLink, path: str, entity: Entity) -> None:
+        self.path = path
+        self.active_ms = carrier.now_ms()
+        self._carrier = carrier
+        self._link = link
+        self._entity = entity
+        self._sender = carrier.node.sender(entity)
+        self._new_id = carrier.node.entropy.message_id
+        # Payload sizes of what is not durable yet, by delivery-id.
+        self._sizes: dict[int, int] = {}
+        self._accepted: list[int] = []
+        self._rejected: list[tuple[list[int], Refusal]] = []
+        self._is_over = False
+        link.grant(CREDIT)
+
+    @property
+    def link(self) -> ReceiverLink:
+        """The engine's link."""
+        return self._link
+
+    def deliveries(self, deliveries: list[Delivery]) -> None:
+        """Hand messages on; runs of settled and unsettled ones keep their order."""
+        self.active_ms = self._carrier.now_ms()
+        items: list[Item] = []
+        settled = False
+        size = 0
+        # The node keeps the sender's entity up to date; this link's own copy may be old.
+        entity = self._sender.entity or self._entity
+        bytes_max = entity.description.max_message_bytes
+        new_id, sizes = self._new_id, self._sizes
+        for delivery in deliveries:
+            payload = delivery.payload
+            try:
+                if delivery.message_format == 0 and delivery.state is None:
+                    messages = [read_message(payload, bytes_max, new_id)]
+                else:
+                    messages = self._read_special(delivery, bytes_max)
+            except Refusal as refusal:
+                if not delivery.settled:
+                    self._rejected.append(([delivery.delivery_id], refusal))
+                continue
+            if delivery.settled is not settled:
+                self._send(items, settled)
+                items = []
+                settled = delivery.settled
+            sizes[delivery.delivery_id] = len(payload)
+            size += len(payload)
+            items.append((delivery.delivery_id, messages))
+        self._carrier.hold(size)
+        self._send(items, settled)
+        self._carrier.wake(self)
+
+    def _read_special(self, delivery: Delivery, bytes_max: int) -> list[Incoming]:
+        if isinstance(delivery.state, TransactionalState):
+            raise NotImplementedHere("Transactions are not available here yet.")
+        if delivery.message_format == BATCH_FORMAT:
+            return read_batch(delivery.payload, bytes_max, self._new_id)
+        if delivery.message_format == 0:
+            return [read_message(delivery.payload, bytes_max, self._new_id)]
+        raise InvalidArgument(f"The message format {delivery.message_format:#x} is not known.")
+
+    def _send(self, items: list[Item], settled: bool) -> None:
+        if items:
+            self._sender.send(items, self._stored_unasked if settled else self._stored)
+
+    def _stored(self, delivery_ids: list[int], refusal: Refusal | None) -> None:
+        self._stored_unasked(delivery_ids, refusal)
+        if refusal is None:
+            self._accepted += delivery_ids
+        else:
+            self._rejected.append((delivery_ids, refusal))
+
+    def _stored_unasked(self, delivery_ids: list[int], refusal: Refusal | None) -> None:
+        """A settled transfer is stored like any other, but nobody waits for the answer."""
+        pop = self._sizes.pop
+        size = 0
+        for delivery_id in delivery_ids:
+            size += pop(delivery_id)
+        self._carrier.release(size)
+        self._carrier.wake(self)
+
+    def flush(self) -> None:
+        """Answer what has become durable, in ranges, and give its credit back."""
+        if self._is_over:
+            return
+        link = self._link
+        if self._accepted:
+            accepted, self._accepted = self._accepted, []
+            link.settle(accepted, ACCEPTED)
+        if self._rejected:
+            rejected, self._rejected = self._rejected, []
+            for delivery_ids, refusal in rejected:
+                error = self._carrier.tracking.error_of(refusal, self._entity.name)
+                link.settle(delivery_ids, Rejected(error))
+                if isinstance(refusal, EntityNotFound):
+                    # Deleted while open: what has its name now is another entity.
+                    self._carrier.detach(self, error)
+                    return
+        credit = CREDIT - len(self._sizes)
+        if credit - link.credit >= CREDIT_STEP:
+            link.grant(credit)
+
+    def close(self) -> None:
+        """What was sent is stored all the same; only its answers have nowhere to go."""
+        self._is_over = True
