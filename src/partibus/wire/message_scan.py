@@ -14,7 +14,15 @@ from mypy_extensions import i64
 
 from partibus.wire.codec import decode, decode_all
 from partibus.wire.errors import DecodeError
-from partibus.wire.octets import compound_count, compound_start, skip, text_at, uint_at
+from partibus.wire.octets import (
+    SPANS,
+    VARIABLE_8,
+    compound_count,
+    compound_start,
+    skip,
+    text_at,
+    uint_at,
+)
 from partibus.wire.values import Symbol
 
 HEADER: Final = 0x70
@@ -65,11 +73,10 @@ class Sections:
     """What the broker needs to know of a message it takes in. Offsets are -1 for "not there"."""
 
     __slots__ = (
-        "_message_id_end", "_message_id_start",
-        "absolute_expiry_time_ms", "application_properties_offset", "bare_offset", "body_offset",
-        "creation_time_ms", "delivery_count", "footer_offset", "group_id", "kept_annotations",
-        "kept_count", "partition_key", "payload", "properties_offset",
-        "scheduled_enqueue_time_ms", "ttl_ms", "via_partition_key",
+        "_absolute_expiry_time", "_creation_time", "_message_id_end", "_message_id_start",
+        "application_properties_offset", "bare_offset", "body_offset", "delivery_count",
+        "footer_offset", "group_id", "kept_annotations", "kept_count", "partition_key", "payload",
+        "properties_offset", "scheduled_enqueue_time_ms", "ttl_ms", "via_partition_key",
     )  # fmt: skip
 
     def __init__(self, payload: bytes) -> None:
@@ -80,8 +87,6 @@ class Sections:
         self.partition_key: str | None = None
         self.via_partition_key: str | None = None
         self.scheduled_enqueue_time_ms: int | None = None
-        self.creation_time_ms: int | None = None
-        self.absolute_expiry_time_ms: int | None = None
         self.bare_offset: i64 = -1
         self.properties_offset: i64 = -1
         self.application_properties_offset: i64 = -1
@@ -92,6 +97,8 @@ class Sections:
         self.kept_annotations: bytes = b""
         self._message_id_start: i64 = -1
         self._message_id_end: i64 = -1
+        self._absolute_expiry_time: i64 = -1
+        self._creation_time: i64 = -1
 
     @property
     def message_id_raw(self) -> bytes:
@@ -106,6 +113,18 @@ class Sections:
         if self._message_id_start < 0:
             return None
         return text_of_id(self.message_id_raw)
+
+    @property
+    def absolute_expiry_time_ms(self) -> int | None:
+        """When the sender says the message ends; None where it does not say."""
+        start = self._absolute_expiry_time
+        return None if start < 0 else _timestamp(self.payload, start)
+
+    @property
+    def creation_time_ms(self) -> int | None:
+        """When the sender says the message was made; None where it does not say."""
+        start = self._creation_time
+        return None if start < 0 else _timestamp(self.payload, start)
 
     @property
     def bare(self) -> bytes:
@@ -145,33 +164,52 @@ def _scan(found: Sections, data: bytes) -> None:  # noqa: C901 - one loop: calls
     pos: i64 = 0
     last: i64 = 0
     while pos < end:
-        code: i64 = section_code(data, pos)
-        body = section_body(data, pos, end)
+        if data[pos] == 0 and data[pos + 1] == 0x53:
+            code: i64 = data[pos + 2]
+            body = pos + 3
+        else:
+            code = section_code(data, pos)
+            body = section_body(data, pos, end)
         if code <= last and not (code == last and code in (DATA, SEQUENCE)):
             raise DecodeError("a section is repeated or out of order")
         last = code
-        after = skip(data, body, end)
-        if code >= PROPERTIES and found.bare_offset < 0:
-            found.bare_offset = pos
-        if code >= DATA:
-            if code == FOOTER:
-                found.footer_offset = pos
-            elif found.body_offset < 0:
-                found.body_offset = pos
-        elif code == PROPERTIES:
-            found.properties_offset = pos
-            _read_properties(found, data, body, after)
+        if SPANS[data[body]] == VARIABLE_8:
+            after = body + 2 + data[body + 1]
+        else:
+            after = skip(data, body, end)
+        if code >= PROPERTIES:
+            if found.bare_offset < 0:
+                found.bare_offset = pos
+            if code == PROPERTIES:
+                found.properties_offset = pos
+                _read_properties(found, data, body, after)
+            else:
+                _note_section(found, data, code, pos, body)
         elif code == MESSAGE_ANNOTATIONS:
             _read_annotations(found, data, body, after)
         elif code == HEADER:
             _read_header(found, data, body, after)
-        elif code == APPLICATION_PROPERTIES:
-            found.application_properties_offset = pos
-            if data[body] & 0xEF != 0xC1:
-                raise DecodeError("application properties are no map")
+        elif code != DELIVERY_ANNOTATIONS:
+            raise DecodeError("a section that no message has")
         pos = after
+    if pos > end:
+        raise DecodeError("a section is cut off")
     if found.bare_offset < 0:
         found.bare_offset = end
+
+
+def _note_section(found: Sections, data: bytes, code: i64, pos: i64, body: i64) -> None:
+    if code == APPLICATION_PROPERTIES:
+        found.application_properties_offset = pos
+        if data[body] & 0xEF != 0xC1:
+            raise DecodeError("application properties are no map")
+    elif code < FOOTER:
+        if found.body_offset < 0:
+            found.body_offset = pos
+    elif code == FOOTER:
+        found.footer_offset = pos
+    else:
+        raise DecodeError("a section that no message has")
 
 
 def section_code(data: bytes, pos: i64) -> i64:
@@ -200,42 +238,61 @@ def section_body(data: bytes, pos: i64, end: i64) -> i64:
     return skip(data, pos + 1, end)
 
 
+# The three readers below take the short forms of lists, maps, strings and numbers in line, because
+# uncompiled each call would cost as much as the step itself. Each checks at last that it has come
+# out exactly at the end of its section: positions only grow, so no field can have left it.
+
+
 def _read_header(found: Sections, data: bytes, pos: i64, end: i64) -> None:
-    count: i64 = compound_count(data, pos, end)
-    pos = compound_start(data, pos)
+    count: i64 = data[pos + 2] if data[pos] == 0xC0 else compound_count(data, pos, end)
+    pos = pos + 3 if data[pos] == 0xC0 else compound_start(data, pos)
     index: i64
     for index in range(count):
-        if data[pos] != 0x40:
+        span: i64 = SPANS[data[pos]]
+        if span > 1:
             if index == 2:
                 found.ttl_ms = uint_at(data, pos)
             elif index == 4:
                 found.delivery_count = uint_at(data, pos)
-        pos = skip(data, pos, end)
+        pos = pos + span if span < VARIABLE_8 else skip(data, pos, end)
     if pos != end:
         raise DecodeError("the header is longer than its fields")
 
 
 def _read_properties(found: Sections, data: bytes, pos: i64, end: i64) -> None:
-    count: i64 = compound_count(data, pos, end)
-    pos = compound_start(data, pos)
+    count: i64 = data[pos + 2] if data[pos] == 0xC0 else compound_count(data, pos, end)
+    pos = pos + 3 if data[pos] == 0xC0 else compound_start(data, pos)
     index: i64
     for index in range(count):
-        if data[pos] == 0x40:
-            pos += 1
-            continue
-        after = skip(data, pos, end)
+        span: i64 = SPANS[data[pos]]
+        if span == VARIABLE_8:
+            after = pos + 2 + data[pos + 1]
+        elif span < VARIABLE_8:
+            after = pos + span
+        else:
+            after = skip(data, pos, end)
         if index == 0:
             found._message_id_start = pos
             found._message_id_end = after
-        elif index == 10:
-            found.group_id = text_at(data, pos, end)
-        elif index == 9:
-            found.creation_time_ms = _timestamp(data, pos)
-        elif index == 8:
-            found.absolute_expiry_time_ms = _timestamp(data, pos)
+        elif index >= 8 and data[pos] != 0x40:
+            _take_property(found, index, data, pos, after)
         pos = after
     if pos != end:
         raise DecodeError("the properties are longer than their fields")
+    if found._message_id_start >= 0 and data[found._message_id_start] == 0x40:
+        found._message_id_start = -1
+
+
+def _take_property(found: Sections, index: i64, data: bytes, pos: i64, end: i64) -> None:
+    if index == 10:
+        found.group_id = text_at(data, pos, end)
+    elif index < 10:
+        if data[pos] != 0x83:
+            raise DecodeError(f"code 0x{data[pos]:02x} is no timestamp")
+        if index == 8:
+            found._absolute_expiry_time = pos
+        else:
+            found._creation_time = pos
 
 
 def _timestamp(data: bytes, pos: i64) -> int | None:
@@ -246,17 +303,22 @@ def _timestamp(data: bytes, pos: i64) -> int | None:
 
 
 def _read_annotations(found: Sections, data: bytes, pos: i64, end: i64) -> None:
-    count: i64 = compound_count(data, pos, end)
-    pos = compound_start(data, pos)
+    count: i64 = data[pos + 2] if data[pos] == 0xC1 else compound_count(data, pos, end)
+    pos = pos + 3 if data[pos] == 0xC1 else compound_start(data, pos)
     if count % 2:
         raise DecodeError("a map with a key without value")
     pieces: list[bytes] = []
     kept_from = pos
     for _ in range(0, count, 2):
         start = pos
-        value = skip(data, pos, end)
+        if data[pos] == 0xA3:
+            value = pos + 2 + data[pos + 1]
+            key = data[pos + 2 : value]
+        else:
+            value = skip(data, pos, end)
+            key = _key(data, pos, value)
         pos = skip(data, value, end)
-        meaning = _ANNOTATIONS.get(_key(data, start, value))
+        meaning = _ANNOTATIONS.get(key)
         found.kept_count += 1
         if meaning is None or data[value] == 0x40:
             continue
@@ -267,7 +329,7 @@ def _read_annotations(found: Sections, data: bytes, pos: i64, end: i64) -> None:
         elif meaning == _SCHEDULED_TIME:
             found.scheduled_enqueue_time_ms = _timestamp(data, value)
         else:
-            text = text_at(data, value, end)
+            text = text_at(data, value, pos)
             if meaning == _PARTITION_KEY:
                 found.partition_key = text
             else:
@@ -285,11 +347,9 @@ def _read_annotations(found: Sections, data: bytes, pos: i64, end: i64) -> None:
 
 def _key(data: bytes, pos: i64, end: i64) -> bytes:
     code: i64 = data[pos]
-    if code == 0xA3 or code == 0xA1:
+    if code == 0xA1:
         return data[pos + 2 : end]
-    if code == 0xB3 or code == 0xB1:
-        return data[pos + 5 : end]
-    return b""
+    return data[pos + 5 : end] if code in (0xB1, 0xB3) else b""
 
 
 def split_batch(payload: bytes) -> list[bytes]:

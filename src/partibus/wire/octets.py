@@ -13,7 +13,7 @@ from mypy_extensions import i64
 
 from partibus.wire.errors import DecodeError
 
-_VARIABLE_8: Final = 0x20
+VARIABLE_8: Final = 0x20
 _VARIABLE_32: Final = 0x21
 _DESCRIBED: Final = 0x22
 _INVALID: Final = 0xFF
@@ -35,12 +35,14 @@ def _spans() -> bytes:
         for code in codes:
             spans[code] = width + 1
     for code in (0xA0, 0xA1, 0xA3, 0xC0, 0xC1, 0xE0):
-        spans[code] = _VARIABLE_8
+        spans[code] = VARIABLE_8
         spans[code | 0x10] = _VARIABLE_32
     return bytes(spans)
 
 
-_SPANS: Final = _spans()
+# `SPANS[code]` below VARIABLE_8 is the width of the whole value. The loops over fields look into it
+# themselves where a call of `skip` per field would be most of the cost.
+SPANS: Final = _spans()
 
 
 def skip(data: bytes, pos: i64, end: i64) -> i64:
@@ -48,10 +50,10 @@ def skip(data: bytes, pos: i64, end: i64) -> i64:
     todo: i64 = 1
     while todo > 0:
         todo -= 1
-        span: i64 = _SPANS[data[pos]]
-        if span < _VARIABLE_8:
+        span: i64 = SPANS[data[pos]]
+        if span < VARIABLE_8:
             pos += span
-        elif span == _VARIABLE_8:
+        elif span == VARIABLE_8:
             pos += 2 + data[pos + 1]
         elif span == _VARIABLE_32:
             size: int = read_i32_be(data, pos + 1)
@@ -80,20 +82,16 @@ def uint_at(data: bytes, pos: i64) -> i64:
 
 
 def text_at(data: bytes, pos: i64, end: i64) -> str:
-    """The string, symbol or binary at `pos` as text."""
+    """The string, symbol or binary from `pos` to `end` as text."""
     code: i64 = data[pos]
-    if code in (0xA1, 0xA3, 0xA0):
-        start = pos + 2
-        size: int = data[pos + 1]
+    if code == 0xA1 or code in (0xA3, 0xA0):
+        text = data[pos + 2 : end]
     elif code in (0xB1, 0xB3, 0xB0):
-        start = pos + 5
-        size = read_i32_be(data, pos + 1)
+        text = data[pos + 5 : end]
     else:
         raise DecodeError(f"code 0x{code:02x} is no text")
-    if size < 0 or start + size > end:
-        raise DecodeError("a value is cut off")
     try:
-        return data[start : start + size].decode()
+        return text.decode()
     except UnicodeDecodeError as error:
         raise DecodeError("text is not UTF-8") from error
 

@@ -20,6 +20,7 @@ DISPOSITION: Final = 0x15
 
 _NULL: Final = 0x40
 _TRUE: Final = 0x41
+_FALSE: Final = 0x42
 # What follows the delivery tag: message-format 0, settled, more, no rcv-settle-mode, no state,
 # no resume, not aborted, batchable. All eleven fields are there because pyamqp takes the payload
 # for the twelfth.
@@ -55,7 +56,9 @@ class TransferFrame:
         self.delivery_id = -1
         self.tag = b""
         self.message_format = -1
-        self.settled = self.more = self.aborted = False
+        self.settled = False
+        self.more = False
+        self.aborted = False
         self.state = b""
         try:
             self._read(data, pos, end)
@@ -65,37 +68,70 @@ class TransferFrame:
             raise DecodeError("a transfer without a handle")
 
     def _read(self, data: bytes, pos: i64, end: i64) -> None:  # noqa: C901 - calls cost here
-        list_end = skip(data, pos, end)
-        count: i64 = compound_count(data, pos, list_end)
-        pos = compound_start(data, pos)
+        if data[pos] == 0xC0:
+            list_end = pos + 2 + data[pos + 1]
+            count: i64 = data[pos + 2]
+            pos += 3
+        else:
+            list_end = skip(data, pos, end)
+            count = compound_count(data, pos, list_end)
+            pos = compound_start(data, pos)
         index: i64
         for index in range(count):
             code: i64 = data[pos]
-            if code == _NULL:
+            if code == _FALSE or code == _NULL:  # noqa: SIM109 - a tuple costs more here
+                # Also what was left out is false, and a false handle is missed at the end.
                 pos += 1
-                continue
-            after = skip(data, pos, list_end)
-            if index < 4:
-                if index == 2:
-                    self.tag = _binary(data, pos, after)
-                elif index == 0:
-                    self.handle = uint_at(data, pos)
-                elif index == 1:
-                    self.delivery_id = uint_at(data, pos)
+            elif code == _TRUE:
+                self._set_flag(index)
+                pos += 1
+            elif index == 2:
+                if code == 0xA0:
+                    after = pos + 2 + data[pos + 1]
+                    self.tag = data[pos + 2 : after]
                 else:
-                    self.message_format = uint_at(data, pos)
-            elif index == 4:
-                self.settled = _boolean(data, pos)
-            elif index == 5:
-                self.more = _boolean(data, pos)
-            elif index == 7:
-                self.state = data[pos:after]
-            elif index == 9:
-                self.aborted = _boolean(data, pos)
-            pos = after
-        if pos != list_end:
+                    after = skip(data, pos, list_end)
+                    self.tag = _binary(data, pos, after)
+                pos = after
+            elif index < 4:
+                if code == 0x52:
+                    value: i64 = data[pos + 1]
+                    pos += 2
+                elif code == 0x43:
+                    value = 0
+                    pos += 1
+                else:
+                    value = uint_at(data, pos)
+                    pos = skip(data, pos, list_end)
+                if index == 0:
+                    self.handle = value
+                elif index == 1:
+                    self.delivery_id = value
+                else:
+                    self.message_format = value
+            else:
+                after = skip(data, pos, list_end)
+                self._set_rare(index, data, pos, after)
+                pos = after
+        if pos != list_end or pos > end:
             raise DecodeError("a transfer is longer than its fields")
         self.payload = list_end
+
+    def _set_flag(self, index: i64) -> None:
+        if index == 4:
+            self.settled = True
+        elif index == 5:
+            self.more = True
+        elif index == 9:
+            self.aborted = True
+        elif index < 8:
+            raise DecodeError("a boolean where none belongs in a transfer")
+
+    def _set_rare(self, index: i64, data: bytes, pos: i64, end: i64) -> None:
+        if index == 7:
+            self.state = data[pos:end]
+        elif index != 6 and _boolean(data, pos):
+            self._set_flag(index)
 
 
 class DispositionFrame:
@@ -163,8 +199,6 @@ def _boolean(data: bytes, pos: i64) -> bool:
 
 def _binary(data: bytes, pos: i64, end: i64) -> bytes:
     code: i64 = data[pos]
-    if code == 0xA0:
-        return data[pos + 2 : end]
     if code == 0xB0:
         return data[pos + 5 : end]
     raise DecodeError(f"code 0x{code:02x} is no binary")
