@@ -1,0 +1,248 @@
+"""A namespace in this process, for the tests of applications that talk to Service Bus.
+
+One node with its own event loop in a thread of its own and an AMQP door on a free loopback port:
+the broker that `partibus serve` runs, without the processes around it. So the official clients
+work against it unmodified, and a test can put its clock forward and take its fragments down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import socket
+import tempfile
+import threading
+from base64 import b64encode
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from partibus.broker.access import AccessRule, Right
+from partibus.broker.descriptions import Entity, read_queue
+from partibus.broker.durations import format_duration
+from partibus.gateway.listener import Listener
+from partibus.gateway.settings import GatewaySettings
+from partibus.runtime.disk import ThreadDisk
+from partibus.runtime.node import Node, Placement
+from partibus.store import Store
+from partibus.store.catalog import Catalog, NamespaceSettings
+from partibus.store.memory import MemoryStore
+from partibus.store.sqlite import SqliteStore
+from partibus.testing.movable_clock import MovableClock
+
+STORES = 16
+HOST = "localhost"
+# Starting and stopping take milliseconds; a test that waits longer should fail, not hang.
+PATIENCE_S = 30.0
+
+T = TypeVar("T")
+
+
+class Namespace:
+    """A namespace of one's own. Use it as a context manager, or call start() and stop().
+
+    With a directory its messages are on disk (SQLite) and survive restart(); without one they are
+    in memory and do not.
+    """
+
+    def __init__(self, directory: Path | None = None, *, profile: str = "standard") -> None:
+        self._scratch = None if directory else tempfile.TemporaryDirectory(prefix="partibus-")
+        self._directory = directory or Path(self._scratch.name if self._scratch else "")
+        self._durable = directory is not None
+        self._settings = NamespaceSettings("test", STORES, profile, namespace_id="test")
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="partibus namespace", daemon=True
+        )
+        self._thread.start()
+        self.clock = MovableClock(self._loop)
+        self._catalog: Catalog | None = None
+        self._node: Node | None = None
+        self._listener: Listener | None = None
+        self.port = 0
+
+    # Life -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Serve. The port stays the same over restarts, so connection strings stay valid."""
+        self._run(self._start())
+
+    def stop(self) -> None:
+        """Stop serving, as a broker does that is shut down: what was accepted is on disk."""
+        if self._node is not None:
+            self._run(self._stop())
+
+    def restart(self) -> None:
+        """Stop and serve again. Locks end; messages are kept where there is a directory."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Stop for good, and leave nothing behind."""
+        self.stop()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(PATIENCE_S)
+        self._loop.close()
+        if self._scratch is not None:
+            self._scratch.cleanup()
+
+    def __enter__(self) -> Namespace:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # What a test uses -------------------------------------------------------------------------
+
+    @property
+    def connection_string(self) -> str:
+        """For ServiceBusClient.from_connection_string: everything is allowed with it."""
+        rule = self._on_loop(lambda: self._running().snapshot.rules_of()[0])
+        return self._connection_string(rule)
+
+    def create_access_rule(self, name: str, *rights: str, queue: str | None = None) -> str:
+        """A rule with these rights ("Send", "Listen", "Manage"); returns its connection string."""
+        granted = Right(0)
+        for right in rights:
+            granted |= Right[right.upper()]
+        rule = AccessRule(name, _new_key(), _new_key(), granted)
+        self._change(lambda catalog: catalog.put_access_rule(rule, queue))
+        return self._connection_string(rule, queue)
+
+    def create_queue(self, name: str, **properties: object) -> str:
+        """Make a queue; returns its name.
+
+        Properties have the names of the administration client (`lock_duration`,
+        `max_delivery_count`, `enable_partitioning`); durations are timedeltas or ISO 8601.
+        """
+        public = {_public_name(key): _plain(value) for key, value in properties.items()}
+
+        def create(catalog: Catalog) -> int:
+            description = read_queue(name, public, self._settings.profile)
+            return catalog.create_queue(description, self.clock.now_ms())
+
+        self._change(create)
+        return name
+
+    def delete_queue(self, name: str) -> None:
+        """Delete a queue with its messages."""
+        self._change(lambda catalog: catalog.delete_queue(name, self.clock.now_ms()))
+
+    def fragment(self, queue: str, partition: int) -> FragmentSwitch:
+        """A fragment of a queue by its partition id: 1 to 16, or 0 for a conventional queue."""
+        entity = self._on_loop(lambda: self._running().resolve(queue)[0])
+        if partition not in entity.partitions:
+            raise ValueError(f"'{queue}' has the partitions {list(entity.partitions)}")
+        return FragmentSwitch(self, entity, partition)
+
+    def set_fragment(self, entity: Entity, partition: int, *, down: bool) -> None:
+        """Take a fragment out of service or put it back; `fragment` says it shorter."""
+        self._on_loop(lambda: self._running().host.set_down(entity.id, partition, down))
+
+    # On the loop ------------------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        assert self._node is None, "the namespace is running"
+        self._catalog = Catalog.make(self._directory / "catalog.sqlite", self._settings, _new_key)
+        self._node = Node(
+            Placement(0, (), STORES),
+            self._catalog,
+            self._open_store,
+            lambda store: ThreadDisk(self._loop, f"partibus store {store}"),
+            self.clock,
+            self._loop,
+        )
+        await self._node.start()
+        self._listener = Listener(self._node, GatewaySettings(self._settings.name), self._loop)
+        listening = socket.create_server(("127.0.0.1", self.port))
+        self.port = listening.getsockname()[1]
+        await self._listener.listen(listening)
+
+    def _open_store(self, number: int) -> Store:
+        if not self._durable:
+            return MemoryStore()
+        return SqliteStore(self._directory / f"store-{number:02}.sqlite", f"test/{number}")
+
+    async def _stop(self) -> None:
+        node, catalog, listener = self._running(), self._catalog, self._listener
+        self._node = self._catalog = self._listener = None
+        assert listener is not None
+        assert catalog is not None
+        # Nobody waits for the goodbyes of clients that a test has left open.
+        for connection in list(listener.connections):
+            connection.abort()
+        await listener.close()
+        await node.stop()
+        catalog.close()
+
+    def _running(self) -> Node:
+        assert self._node is not None, "the namespace is not running"
+        return self._node
+
+    def _change(self, change: Callable[[Catalog], object]) -> None:
+        def on_loop() -> None:
+            node = self._running()
+            assert self._catalog is not None
+            change(self._catalog)
+            node.refresh()
+
+        self._on_loop(on_loop)
+
+    def _on_loop(self, work: Callable[[], T]) -> T:
+        async def run() -> T:
+            return work()
+
+        return self._run(run())
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(PATIENCE_S)
+
+    def _connection_string(self, rule: AccessRule, queue: str | None = None) -> str:
+        path = f"EntityPath={queue};" if queue else ""
+        return (
+            f"Endpoint=sb://{HOST}:{self.port};SharedAccessKeyName={rule.name};"
+            f"SharedAccessKey={rule.primary_key};{path}UseDevelopmentEmulator=true;"
+        )
+
+
+class FragmentSwitch:
+    """One fragment of a queue, to be taken down and put up again."""
+
+    def __init__(self, namespace: Namespace, entity: Entity, partition: int) -> None:
+        self._namespace = namespace
+        self._entity = entity
+        self._partition = partition
+
+    def down(self) -> None:
+        """As if its store were unavailable: pinned sends are refused, its messages wait."""
+        self._namespace.set_fragment(self._entity, self._partition, down=True)
+
+    def up(self) -> None:
+        """Available again, with all it had."""
+        self._namespace.set_fragment(self._entity, self._partition, down=False)
+
+
+def _new_key() -> str:
+    return b64encode(secrets.token_bytes(32)).decode("ascii")
+
+
+def _public_name(name: str) -> str:
+    """`lock_duration` is LockDuration; what is written so already stays."""
+    if not re.fullmatch("[a-z0-9_]+", name):
+        return name
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, timedelta):
+        return format_duration(value // timedelta(milliseconds=1))
+    return value
