@@ -17,7 +17,8 @@ from partibus.broker.records import POSITION_BITS, POSITION_MAX, Entry
 from partibus.store import statements
 
 # Where the columns of statements._as_json() stand.
-_POSITION, _DISTANCE, _OFFSET, _LENGTH = 0, 1, 2, 3
+_POSITION, _DISTANCE, _LENGTH = 0, 1, 3
+_RARE = len(statements.PLAIN_COLUMNS)
 
 # A row is the plain columns, then the rare ones where there are any. JSON has numbers, text and
 # null; which column holds which is known from the schema.
@@ -67,7 +68,7 @@ def entries(cursor: apsw.Cursor, number: int, rows: list[Row], sequence_base: in
     contents = _contents(cursor, base, rows)
     found: list[Entry] = []
     for row in rows:
-        position, distance, offset, length, kept_length, kept_count, enqueued_ms, *rare = row
+        position, distance, offset, length, kept_length, kept_count, enqueued_ms = row[:_RARE]
         content = contents[base + position - distance]
         start = offset + kept_length
         entry = Entry(
@@ -78,8 +79,8 @@ def entries(cursor: apsw.Cursor, number: int, rows: list[Row], sequence_base: in
             kept_count,
             enqueued_ms,
         )
-        if rare:
-            _complete(entry, rare)
+        if len(row) > _RARE:
+            _complete(entry, row[_RARE:])
         found.append(entry)
     return found
 

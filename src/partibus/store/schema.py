@@ -13,12 +13,12 @@ APPLICATION_ID = 0x50627573
 FORMAT_VERSION = 1
 
 # A page is what one small commit writes two or three of, and what a checksum covers.
-PAGE_SIZE = 4096
+PAGE_SIZE = 8192
 # The checksum VFS keeps its eight bytes at the end of every page.
 CHECKSUM_BYTES = 8
 # The log is folded into the file once it is this long, and is then written over from its start:
 # a file that need not grow makes each fdatasync about twice as cheap.
-WAL_PAGES_MAX = 4000
+WAL_PAGES_MAX = 1_000
 WAL_BYTES_KEPT = 2 * WAL_PAGES_MAX * PAGE_SIZE
 # Per store; a node holds several stores.
 CACHE_KIB = 4096

@@ -136,6 +136,13 @@ class SqliteStore:
                 self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         return more
 
+    def check(self) -> None:
+        """Read the whole file; StoreDamaged if any page or any order in it is wrong."""
+        with self._errors:
+            findings = self._cursor.execute("PRAGMA integrity_check(1)").fetchall()
+        if findings != [("ok",)]:
+            raise StoreDamaged(f"{self.path} is damaged: {findings[0][0]}")
+
     def close(self) -> None:
         """Give the store up. Everything committed stays."""
         try:
@@ -172,10 +179,9 @@ class _Errors:
         if isinstance(error, apsw.ConstraintError):
             # Not the world but we: a position taken twice, a fragment made twice.
             raise AssertionError(f"{self._path}: {error}") from error  # noqa: TRY004
-        if (
-            isinstance(error, apsw.CorruptError | apsw.NotADBError)
-            or getattr(error, "extendedresult", 0) in _DAMAGED
-        ):
+        if getattr(error, "extendedresult", 0) in _DAMAGED:
+            raise StoreDamaged(f"{self._path} is damaged: a page checksum is wrong") from error
+        if isinstance(error, apsw.CorruptError | apsw.NotADBError):
             raise StoreDamaged(f"{self._path} is damaged: {error}") from error
         raise StoreError(f"{self._path}: {error}") from error
 
