@@ -14,8 +14,9 @@ from partibus.broker.records import Entry
 
 WINDOW_MESSAGES_MAX = 2048
 WINDOW_BYTES_MAX = 2 * 1024 * 1024
-# Below this many entries in memory the next part of the backlog is asked for.
+# Below this much in memory the next part of the backlog is asked for.
 WINDOW_MESSAGES_LOW = 1024
+WINDOW_BYTES_LOW = 1024 * 1024
 # Entries beside the content: objects, dict and list slots (measured 570 to 630 bytes).
 ENTRY_OVERHEAD_BYTES = 600
 
@@ -45,7 +46,12 @@ class Window:
     @property
     def wants_more(self) -> bool:
         """Whether the next part of the backlog should be read in."""
-        return self.gap_to > self.gap_from and len(self._ready) < WINDOW_MESSAGES_LOW
+        return (
+            self.gap_to > self.gap_from
+            and len(self._ready) < WINDOW_MESSAGES_LOW
+            # A few large messages fill the window, too: what was read then would find no room.
+            and self.bytes < WINDOW_BYTES_LOW
+        )
 
     def arrived(self, entries: list[Entry]) -> None:
         """Newly committed entries; what does not fit is left to the disk."""
