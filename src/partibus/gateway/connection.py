@@ -51,6 +51,8 @@ WRITE_BACKLOG_BYTES_MAX = 32 * 1_048_576
 # How long what is written may take to leave once the connection is over.
 LINGER_MS = 5_000
 
+NEVER_MS = 1 << 62
+
 LIMITS = Limits()
 
 
@@ -92,6 +94,8 @@ class GatewayConnection(asyncio.Protocol):
         self._held = 0
         self._read_paused = False
         self._shutting_down: Error | None = None
+        # Our close is out: only the engine's deadline for the answer counts.
+        self._ending = False
         self._timer: Timer | None = None
         self._timer_ms = 0
         self._upkeep_ms = 0
@@ -176,7 +180,7 @@ class GatewayConnection(asyncio.Protocol):
             for binding in awake:
                 binding.flush()
         if self._shutting_down is not None and not self._held:
-            self._engine.close(self._shutting_down)
+            self._close(self._shutting_down)
             self._resume_reading()
         self._in_turn = False
         self._write()
@@ -216,7 +220,7 @@ class GatewayConnection(asyncio.Protocol):
         deadline = self._upkeep_ms
         if self._engine.is_closed:
             # Closed but not gone: what is written does not leave.
-            deadline = min(deadline, self._now_ms + LINGER_MS)
+            deadline = self._now_ms + LINGER_MS
         else:
             of_engine = self._engine.next_deadline_ms()
             if of_engine is not None and of_engine < deadline:
@@ -245,7 +249,8 @@ class GatewayConnection(asyncio.Protocol):
         self._end_turn()
 
     def _plan_upkeep(self) -> None:
-        self._upkeep_ms = self._upkeep.next_deadline_ms(self._bindings, self.claims)
+        if not self._ending:
+            self._upkeep_ms = self._upkeep.next_deadline_ms(self._bindings, self.claims)
 
     def _end_overdue(self, overdue: Overdue) -> None:
         binding = overdue.binding
@@ -389,6 +394,8 @@ class GatewayConnection(asyncio.Protocol):
         self._close(self.tracking.error(condition, sentence))
 
     def _close(self, error: Error) -> None:
+        self._ending = True
+        self._upkeep_ms = NEVER_MS
         self._engine.close(error)
         self._unbind_all()
 
