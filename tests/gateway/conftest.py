@@ -64,7 +64,7 @@ class HeldDisk:
             result: Any
             try:
                 result = work()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - handed to the caller, as a disk does
                 result = error
             self._loop.call_soon(done, result)
 
@@ -293,12 +293,8 @@ class Client:
 
     # Requests ---------------------------------------------------------------------------------
 
-    def token(
-        self, uri: str, rule: str = ROOT_RULE, key: str = KEY, seconds: int = 3600
-    ) -> str:
-        made: str = generate_sas_token(
-            uri, rule, key, self.world.clock.now_ms() // 1000 + seconds
-        )
+    def token(self, uri: str, rule: str = ROOT_RULE, key: str = KEY, seconds: int = 3600) -> str:
+        made: str = generate_sas_token(uri, rule, key, self.world.clock.now_ms() // 1000 + seconds)
         return made
 
     def put_token(self, name: str, token: object, **properties: object) -> int:

@@ -288,6 +288,9 @@ class GatewayConnection(asyncio.Protocol):
             self._bindings[binding] = None
             self._upkeep.links_changed(len(self._bindings), self._now_ms)
             self._plan_upkeep()
+            if event.link.credit:
+                # The client gave credit right behind its attach, before it was accepted.
+                binding.flowed()
 
     def _on_flowed(self, event: LinkFlowed) -> None:
         binding = event.link.context
