@@ -80,7 +80,9 @@ def test_a_refusal_names_the_property_and_what_is_allowed(
 def test_an_unknown_property_is_refused_with_the_nearest_known_one() -> None:
     with pytest.raises(InvalidDescription, match="did you mean LockDuration"):
         read_properties({"LockDuraton": "PT1M"}, TABLE)
-    with pytest.raises(InvalidDescription, match="there are LockDuration, MaxDeliveryCount"):
+    with pytest.raises(
+        InvalidDescription, match="no such property; there are LockDuration, MaxDeliveryCount"
+    ):
         read_properties({"Colour": "blue"}, TABLE)
 
 

@@ -178,6 +178,15 @@ def test_a_hundred_partitioned_entities_and_no_more(catalog: Catalog) -> None:
     assert len(catalog.load().entities) == 101
 
 
+def test_what_was_seen_of_a_change_that_was_undone_is_forgotten(catalog: Catalog) -> None:
+    with pytest.raises(EntityNotFound), catalog.together():  # noqa: PT012
+        catalog.create_queue(QueueDescription("undone"), NOW_MS)
+        assert catalog.load().find("undone")
+        catalog.delete_queue("none", NOW_MS)
+    catalog.create_queue(QueueDescription("done"), NOW_MS)
+    assert set(catalog.load().entities) == {"done"}
+
+
 def test_changes_made_together_all_happen_or_none(catalog: Catalog) -> None:
     version = catalog.load().version
     with pytest.raises(EntityAlreadyExists), catalog.together():  # noqa: PT012

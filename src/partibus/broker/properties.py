@@ -27,11 +27,14 @@ class InvalidDescription(Refusal):
     condition = "com.microsoft:argument-error"
     status = 400
 
-    def __init__(self, property_name: str, value: Plain, allowed: str) -> None:
-        super().__init__(f"{property_name}: {value!r} is not allowed; allowed: {allowed}")
+    def __init__(
+        self, property_name: str, value: Plain, allowed: str, problem: str | None = None
+    ) -> None:
         self.property = property_name
         self.value = value
         self.allowed = allowed
+        self.problem = problem or f"{value!r} is not allowed; allowed: {allowed}"
+        super().__init__(f"{property_name}: {self.problem}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,7 @@ def read_properties(properties: Mapping[str, Plain], table: Table) -> dict[str, 
     for name, value in properties.items():
         found = known.get(name)
         if found is None:
-            raise InvalidDescription(name, value, nearest(name, known))
+            raise unknown_property(name, value, tuple(known))
         field_value = found.read(value)
         if field_value is None:
             raise InvalidDescription(name, value, found.allowed)
@@ -132,13 +135,12 @@ def write_properties(description: object, table: Table) -> dict[str, Plain]:
     return {each.name: each.write(getattr(description, each.field)) for each in table}
 
 
-def nearest(name: str, known: Mapping[str, object]) -> str:
-    """What an unknown name was probably meant to be, else all there are."""
+def unknown_property(name: str, value: Plain, known: tuple[str, ...]) -> InvalidDescription:
+    """There is no property of this name; says which was probably meant, else all there are."""
     lowered = {each.casefold(): each for each in known}
     close = get_close_matches(name.casefold(), lowered, n=1)
-    if close:
-        return f"no property of this name; did you mean {lowered[close[0]]}?"
-    return f"no property of this name; there are {', '.join(sorted(known))}"
+    hint = f"did you mean {lowered[close[0]]}?" if close else f"there are {', '.join(known)}"
+    return InvalidDescription(name, value, hint, f"there is no such property; {hint}")
 
 
 def _int(value: object) -> int:

@@ -125,6 +125,9 @@ class Catalog:
 
     def load(self) -> Snapshot:
         """The catalog as it is now; the same object as before where nothing changed."""
+        if self._file.in_transaction:
+            # What is seen now may yet be undone: it is not remembered.
+            return self._read(self._snapshot)
         # Taken before reading: what changes meanwhile is then found by the next changed().
         self._data_version = self._file.data_version()
         with self._file.reading():

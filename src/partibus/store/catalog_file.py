@@ -124,10 +124,15 @@ class CatalogFile:
             assert isinstance(version, int)
             return version
 
+    @property
+    def in_transaction(self) -> bool:
+        """Whether what is read now may still be undone."""
+        return bool(self._connection.in_transaction)
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Everything inside happens together or not at all. Within another it is part of that."""
-        if self._connection.in_transaction:
+        if self.in_transaction:
             yield
             return
         # IMMEDIATE: what began by reading could not become a writer beside another writer.
@@ -136,13 +141,13 @@ class CatalogFile:
             yield
             self.run("COMMIT")
         finally:
-            if self._connection.in_transaction:
+            if self.in_transaction:
                 self.run("ROLLBACK")
 
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Everything read inside is of one moment."""
-        if self._connection.in_transaction:
+        if self.in_transaction:
             yield
             return
         self.run("BEGIN")
@@ -150,7 +155,7 @@ class CatalogFile:
             yield
         finally:
             # SQLite has ended it by itself after some failures.
-            if self._connection.in_transaction:
+            if self.in_transaction:
                 self.run("ROLLBACK")
 
 
