@@ -249,11 +249,11 @@ def _read_header(found: Sections, data: bytes, pos: i64, end: i64) -> None:
     index: i64
     for index in range(count):
         span: i64 = SPANS[data[pos]]
-        if span > 1:
-            if index == 2:
+        if index == 2:
+            if data[pos] != 0x40:
                 found.ttl_ms = uint_at(data, pos)
-            elif index == 4:
-                found.delivery_count = uint_at(data, pos)
+        elif index == 4 and data[pos] != 0x40:
+            found.delivery_count = uint_at(data, pos)
         pos = pos + span if span < VARIABLE_8 else skip(data, pos, end)
     if pos != end:
         raise DecodeError("the header is longer than its fields")
