@@ -118,12 +118,12 @@ class Endpoint:
             )
         role = not attach.role
         holder = self._names.taken.get((attach.name, role))
-        is_answer = (
-            holder is not None and holder[0] is self and holder[1].state is LinkState.ATTACH_SENT
-        )
+        # Also a link we have given up meanwhile is answered, and then detached by the peer.
+        is_answer = holder is not None and holder[0] is self and holder[1].peer_attach is None
         if holder is not None and is_answer:
             link = holder[1]
-            link.state = LinkState.ATTACHED
+            if link.state is LinkState.ATTACH_SENT:
+                link.state = LinkState.ATTACHED
         else:
             if holder is not None:
                 stolen = Error("amqp:link:stolen", f"link {attach.name!r} was attached again")
@@ -188,7 +188,8 @@ class Endpoint:
         if isinstance(link, ReceiverLink):
             return link.take_flow(flow)
         link.take_flow(flow)
-        return link.is_attached
+        # Clients attach and flow in one go, so the answer of the driver may still be to come.
+        return link.state in (LinkState.ATTACHED, LinkState.ATTACH_RECEIVED)
 
     def on_transfer(self, frame: TransferFrame, data: bytes, end: i64, events: list[Event]) -> None:
         """Take a transfer frame; whole messages go to the one event of their link."""

@@ -75,7 +75,8 @@ class LinkAttached:
     """The peer attached a link.
 
     `answer` False: the peer began it and waits for `link.accept` or `link.refuse`, which may
-    come any time later. `answer` True: the peer answered our attach. A refusal comes as an answer
+    come any time later; credit and messages may arrive before (look at `link.sendable` after
+    `accept`). `answer` True: the peer answered our attach. A refusal comes as an answer
     without source or target, followed by LinkDetached.
     """
 

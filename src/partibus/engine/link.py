@@ -186,8 +186,10 @@ class SenderLink(Link):
 
     def send_many(self, messages: list[tuple[bytes, bytes]], settled: bool = False) -> int:
         """Send (tag, payload) pairs; they get consecutive delivery-ids from the one returned."""
-        self._check_credit(len(messages))
         session = self.session
+        if not messages:
+            return session.next_delivery_id
+        self._check_credit(len(messages))
         out = session.output.writer
         whole_max: i64 = session.output.frame_size_max - TRANSFER_OVERHEAD
         first = session.next_delivery_id
