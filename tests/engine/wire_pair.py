@@ -105,6 +105,6 @@ class Pair:
 
 
 def _take(events: list[Event], kind: type[E]) -> list[E]:
-    found = [event for event in events if isinstance(event, kind)]
+    found: list[E] = [event for event in events if isinstance(event, kind)]
     events[:] = [event for event in events if not isinstance(event, kind)]
     return found

@@ -30,8 +30,8 @@ from partibus.wire.transfer import TransferFrame, TransferWriter, write_disposit
 from partibus.wire.values import Long, Symbol, Timestamp, UInt
 
 pytest.importorskip("azure.servicebus")
-from azure.servicebus._pyamqp import _decode, _encode, performatives  # noqa: E402
-from azure.servicebus._pyamqp.message import Header, Message, Properties  # noqa: E402
+from azure.servicebus._pyamqp import _decode, _encode, performatives
+from azure.servicebus._pyamqp.message import Header, Message, Properties
 
 
 def read(data: bytes) -> tuple[int, list[Any]]:
@@ -43,6 +43,7 @@ def read(data: bytes) -> tuple[int, list[Any]]:
 def written(frame: Any) -> bytes:
     """What pyamqp writes for a performative, without its frame header."""
     _, body = _encode.encode_frame(frame)
+    assert body is not None
     return bytes(body)
 
 
@@ -96,7 +97,7 @@ def test_pyamqp_reads_our_deliveries() -> None:
     TransferWriter(1, 2).write(out, 3, token.bytes_le, payload, False)
     code, fields = read(out.getvalue()[8:])
     assert (code, fields[:3]) == (20, [2, 3, token.bytes_le])
-    message = _decode.decode_payload(fields[11])
+    message: Any = _decode.decode_payload(fields[11])
     assert message.header.delivery_count == 2
     assert message.header.ttl == 60_000
     assert message.delivery_annotations == {b"x-opt-lock-token": token}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,7 +48,7 @@ def test_frames_come_out_as_they_went_in_however_they_are_cut(
     splitter = FrameSplitter(FRAME_MAX)
     found = []
     marks = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    for start, end in zip(marks, marks[1:], strict=False):
+    for start, end in itertools.pairwise(marks):
         splitter.feed(data[start:end])
         found += taken(splitter)
     assert found == frames

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 
 import pytest
@@ -102,7 +103,7 @@ def test_scan_finds_what_a_full_decode_would(
     kept, _ = decode(
         b"\xd1"
         + (4 + len(found.kept_annotations)).to_bytes(4, "big")
-        + (found.kept_count * 2).to_bytes(4, "big")
+        + int(found.kept_count * 2).to_bytes(4, "big")
         + found.kept_annotations
     )
     assert kept == annotations
@@ -196,13 +197,11 @@ def test_damaged_messages_are_read_or_refused(
         found = scan(data)
         with_message_id(found.bare, "id")
         with_application_properties(found.bare, {"a": 1})
-        assert found.message_id is not Ellipsis
+        str(found.message_id)
     except DecodeError:
         pass
-    try:
+    with contextlib.suppress(DecodeError):
         split_batch(data)
-    except DecodeError:
-        pass
 
 
 @given(st.lists(st.binary(max_size=400), min_size=1, max_size=5))

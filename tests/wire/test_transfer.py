@@ -9,7 +9,7 @@ from librt.strings import BytesWriter
 from partibus.wire.codec import decode
 from partibus.wire.composites import compose, composed, decode_composite
 from partibus.wire.errors import DecodeError
-from partibus.wire.performatives import ACCEPTED, Disposition, Transfer, TransactionalState
+from partibus.wire.performatives import ACCEPTED, Disposition, TransactionalState, Transfer
 from partibus.wire.transfer import (
     DispositionFrame,
     TransferFrame,

@@ -83,6 +83,9 @@ class Phase(Enum):
     CLOSED = "nothing"
 
 
+# Members that every frame is compared with: a global is found faster than an attribute.
+_RUNNING: Final = Phase.RUNNING
+_ACTIVE: Final = SessionState.ACTIVE
 _HEADER_PHASES: Final = (Phase.SASL_HEADER, Phase.AMQP_HEADER)
 
 
@@ -325,7 +328,7 @@ class Connection:
 
     def _step(self, events: list[Event]) -> bool:
         """Process one header or frame; False when there is none, or none is wanted."""
-        if self.phase is Phase.RUNNING or self.phase is Phase.CLOSING:
+        if self.phase is _RUNNING or self.phase is Phase.CLOSING:
             splitter = self._splitter
             if not splitter.next_frame():
                 return False
@@ -436,13 +439,16 @@ class Connection:
         try:
             if endpoint is not None and end - body > 3 and data[body + 1] == 0x53:
                 code: i64 = data[body + 2]
+                wanted = endpoint.session.state is _ACTIVE and self.phase is _RUNNING
                 if code == TRANSFER:
                     self._transfer.read(data, body + 3, end)
-                    self._on_transfer(endpoint, data, end, events)
+                    if wanted:
+                        endpoint.on_transfer(self._transfer, data, end, events)
                     return
                 if code == DISPOSITION:
                     self._disposition.read(data, body + 3, end)
-                    self._on_disposition(endpoint, events)
+                    if wanted:
+                        endpoint.on_disposition(self._disposition, events)
                     return
             performative = decode_composite(data, body, end)[0]
             self._on_performative(performative, splitter.channel, events)
@@ -450,14 +456,6 @@ class Connection:
             if error.scope is Scope.CONNECTION or endpoint is None:
                 raise
             self._fail_session(endpoint, error.error, events)
-
-    def _on_transfer(self, endpoint: Endpoint, data: bytes, end: i64, events: list[Event]) -> None:
-        if endpoint.session.state is SessionState.ACTIVE and self.phase is Phase.RUNNING:
-            endpoint.on_transfer(self._transfer, data, end, events)
-
-    def _on_disposition(self, endpoint: Endpoint, events: list[Event]) -> None:
-        if endpoint.session.state is SessionState.ACTIVE and self.phase is Phase.RUNNING:
-            endpoint.on_disposition(self._disposition, events)
 
     def _on_performative(self, performative: Any, channel: int, events: list[Event]) -> None:
         if isinstance(performative, Close):

@@ -45,6 +45,11 @@ class LinkState(Enum):
     DETACHED = "detached"
 
 
+# Members that every message is compared with: a global is found faster than an attribute.
+_ATTACHED: Final = LinkState.ATTACHED
+_ATTACH_RECEIVED: Final = LinkState.ATTACH_RECEIVED
+
+
 class Link:
     """What both kinds of link have: a name, a handle, and a beginning and an end."""
 
@@ -207,7 +212,7 @@ class SenderLink(Link):
         return first
 
     def _check_credit(self, count: int) -> None:
-        if self.state is not LinkState.ATTACHED:
+        if self.state is not _ATTACHED:
             raise LocalProtocolError(f"link {self.name!r} is not attached")
         if count > self.credit:
             raise LocalProtocolError(f"{count} deliveries with a credit of {self.credit}")
@@ -330,7 +335,7 @@ class ReceiverLink(Link):
 
     def take(self, frame: TransferFrame, data: bytes, end: i64) -> Delivery | None:
         """Take a transfer frame; the delivery if this was its last."""
-        if self.state not in (LinkState.ATTACHED, LinkState.ATTACH_RECEIVED):
+        if self.state is not _ATTACHED and self.state is not _ATTACH_RECEIVED:
             return None
         size: i64 = end - frame.payload
         if self._chunks_size + size > self.message_size_max:

@@ -33,7 +33,7 @@ class Session:
     """A session; `context` belongs to the driver."""
 
     __slots__ = (
-        "_awaiting", "_incoming_left", "_queued", "_queued_bytes",
+        "_awaiting", "_incoming_left", "_queued", "_queued_bytes", "_renew_below",
         "channel", "context", "limits", "next_delivery_id", "next_incoming_id",
         "next_outgoing_id", "output", "peer_begin", "remote_window", "state", "unsettled",
     )  # fmt: skip
@@ -55,6 +55,7 @@ class Session:
         # How many transfer frames the peer takes, and how many more we have promised to take.
         self.remote_window: i64 = 0
         self._incoming_left: i64 = limits.incoming_window
+        self._renew_below: i64 = (limits.incoming_window + 1) // 2
         self._queued: deque[bytes] = deque()
         self._queued_bytes: int = 0
 
@@ -112,7 +113,7 @@ class Session:
         """
         self.next_incoming_id = (self.next_incoming_id + 1) & SERIAL
         self._incoming_left -= 1
-        if self._incoming_left * 2 < self.limits.incoming_window:
+        if self._incoming_left < self._renew_below:
             self.write_flow()
 
     def take_flow(self, flow: Flow) -> bool:

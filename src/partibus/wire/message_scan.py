@@ -20,6 +20,7 @@ from partibus.wire.octets import (
     compound_count,
     compound_start,
     skip,
+    skip_many,
     text_at,
     uint_at,
 )
@@ -262,43 +263,37 @@ def _read_header(found: Sections, data: bytes, pos: i64, end: i64) -> None:
 def _read_properties(found: Sections, data: bytes, pos: i64, end: i64) -> None:
     count: i64 = data[pos + 2] if data[pos] == 0xC0 else compound_count(data, pos, end)
     pos = pos + 3 if data[pos] == 0xC0 else compound_start(data, pos)
-    index: i64
-    for index in range(count):
-        span: i64 = SPANS[data[pos]]
-        if span == VARIABLE_8:
-            after = pos + 2 + data[pos + 1]
-        elif span < VARIABLE_8:
-            after = pos + span
-        else:
-            after = skip(data, pos, end)
-        if index == 0:
+    if count > 0:
+        if data[pos] != 0x40:
             found._message_id_start = pos
-            found._message_id_end = after
-        elif index >= 8 and data[pos] != 0x40:
-            _take_property(found, index, data, pos, after)
-        pos = after
+        pos = skip_many(data, pos, 1)
+        found._message_id_end = pos
+        pos = skip_many(data, pos, 7 if count > 8 else count - 1)
+    if count > 8:
+        if data[pos] != 0x40:
+            found._absolute_expiry_time = _checked_timestamp(data, pos)
+        pos = skip_many(data, pos, 1)
+    if count > 9:
+        if data[pos] != 0x40:
+            found._creation_time = _checked_timestamp(data, pos)
+        pos = skip_many(data, pos, 1)
+    if count > 10:
+        after = skip_many(data, pos, 1)
+        if data[pos] != 0x40:
+            found.group_id = text_at(data, pos, after)
+        pos = skip_many(data, after, count - 11)
     if pos != end:
         raise DecodeError("the properties are longer than their fields")
-    if found._message_id_start >= 0 and data[found._message_id_start] == 0x40:
-        found._message_id_start = -1
 
 
-def _take_property(found: Sections, index: i64, data: bytes, pos: i64, end: i64) -> None:
-    if index == 10:
-        found.group_id = text_at(data, pos, end)
-    elif index < 10:
-        if data[pos] != 0x83:
-            raise DecodeError(f"code 0x{data[pos]:02x} is no timestamp")
-        if index == 8:
-            found._absolute_expiry_time = pos
-        else:
-            found._creation_time = pos
+def _checked_timestamp(data: bytes, pos: i64) -> i64:
+    if data[pos] != 0x83:
+        raise DecodeError(f"code 0x{data[pos]:02x} is no timestamp")
+    return pos
 
 
 def _timestamp(data: bytes, pos: i64) -> int | None:
-    if data[pos] != 0x83:
-        raise DecodeError(f"code 0x{data[pos]:02x} is no timestamp")
-    value: i64 = read_i64_be(data, pos + 1)
+    value: i64 = read_i64_be(data, _checked_timestamp(data, pos) + 1)
     return None if value == TIME_NOT_SET_MS else value
 
 

@@ -68,6 +68,19 @@ def skip(data: bytes, pos: i64, end: i64) -> i64:
     return pos
 
 
+def skip_many(data: bytes, pos: i64, count: i64) -> i64:
+    """The offset behind `count` values; the caller checks that it has not left its section."""
+    for _ in range(count):
+        span: i64 = SPANS[data[pos]]
+        if span < VARIABLE_8:
+            pos += span
+        elif span == VARIABLE_8:
+            pos += 2 + data[pos + 1]
+        else:
+            pos = skip(data, pos, len(data))
+    return pos
+
+
 def uint_at(data: bytes, pos: i64) -> i64:
     """The uint (or ulong) at `pos`."""
     code: i64 = data[pos]
