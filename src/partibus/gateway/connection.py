@@ -34,7 +34,7 @@ from partibus.gateway.links import bind
 from partibus.gateway.settings import GatewaySettings
 from partibus.gateway.tracking import Tracking
 from partibus.gateway.upkeep import Overdue, Upkeep
-from partibus.runtime.clock import Timer
+from partibus.runtime.clock import Clock, Timer
 from partibus.runtime.node import Node
 from partibus.wire.performatives import Error, Open
 
@@ -65,6 +65,7 @@ class GatewayConnection(asyncio.Protocol):
         settings: GatewaySettings,
         tracking: Tracking,
         loop: asyncio.AbstractEventLoop,
+        clock: Clock,
         gone: Callable[[GatewayConnection], None],
     ) -> None:
         self.node = node
@@ -73,8 +74,8 @@ class GatewayConnection(asyncio.Protocol):
         self.claims = Claims(anonymous=settings.dev)
         self._loop = loop
         self._gone = gone
-        self._clock = node.clock
-        self._now_ms = node.clock.now_ms()
+        self._clock = clock
+        self._now_ms = clock.now_ms()
         self._upkeep = Upkeep(self._now_ms)
         self._engine = Connection.server(
             Open(container_id=tracking.container_id(), idle_time_out=IDLE_TIME_OUT_MS),

@@ -14,6 +14,7 @@ import ssl
 from partibus.gateway.connection import GatewayConnection
 from partibus.gateway.settings import GatewaySettings
 from partibus.gateway.tracking import Tracking
+from partibus.runtime.clock import Clock
 from partibus.runtime.node import Node
 
 log = logging.getLogger(__name__)
@@ -33,12 +34,19 @@ class Listener:
     """The AMQP side of one node."""
 
     def __init__(
-        self, node: Node, settings: GatewaySettings, loop: asyncio.AbstractEventLoop
+        self,
+        node: Node,
+        settings: GatewaySettings,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock | None = None,
     ) -> None:
         self._node = node
         self._settings = settings
         self._loop = loop
-        self._tracking = Tracking(settings, node.clock, node.entropy)
+        # Tokens and idle time-outs are the clients' time. It is the node's unless a test moves
+        # that one, to which its clients' clocks would not agree.
+        self._clock = clock or node.clock
+        self._tracking = Tracking(settings, self._clock, node.entropy)
         self._servers: list[asyncio.Server] = []
         self._is_full = False
         self._closing = False
@@ -59,7 +67,7 @@ class Listener:
             return _TooMany()
         self._is_full = False
         connection = GatewayConnection(
-            self._node, self._settings, self._tracking, self._loop, self._gone
+            self._node, self._settings, self._tracking, self._loop, self._clock, self._gone
         )
         self.connections.add(connection)
         return connection
