@@ -68,6 +68,8 @@ def _put_token(carrier: Carrier, request: Request) -> None:
         raise TokenMalformed("A put-token request has a name and a token.")
     path = resource_path(audience)
     now_ms = carrier.now_ms()
+    # A rule or key may have been made, or taken away, a moment ago at another node.
+    carrier.node.refresh()
     # The type that clients name says little: the Python SDK calls its signatures jwt. Only the
     # token itself decides.
     entity = _entity(carrier, path)
