@@ -80,6 +80,21 @@ def test_locks_end_when_the_clock_is_put_forward(servicebus_namespace: Namespace
             receiver.complete_message(second)
 
 
+def test_clients_stay_connected_however_far_the_clock_is_put_forward(
+    servicebus_namespace: Namespace,
+) -> None:
+    queue = servicebus_namespace.create_queue("orders")
+    with (
+        client_of(servicebus_namespace, retry_total=0) as client,
+        client.get_queue_sender(queue) as sender,
+        client.get_queue_receiver(queue) as receiver,
+    ):
+        servicebus_namespace.clock.advance(timedelta(days=3).total_seconds())
+        sender.send_messages(ServiceBusMessage("later"))
+        (message,) = receiver.receive_messages(max_wait_time=COMES_S)
+        receiver.complete_message(message)
+
+
 def test_a_fragment_that_is_down_refuses_its_keys_and_no_others(
     servicebus_namespace: Namespace,
 ) -> None:

@@ -21,7 +21,8 @@ class MovableClock:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._system = SystemClock(loop, clock_base_ms())
+        # The time that clients have: it is not moved.
+        self.system = SystemClock(loop, clock_base_ms())
         self._ahead_ms = 0
         self._order = 0
         self._due: list[tuple[int, int, _MovableTimer]] = []
@@ -30,7 +31,7 @@ class MovableClock:
 
     def now_ms(self) -> int:
         """Milliseconds since 1970 (UTC), and what the test has added."""
-        return self._system.now_ms() + self._ahead_ms
+        return self.system.now_ms() + self._ahead_ms
 
     def call_at(self, when_ms: int, callback: Callable[[], object]) -> Timer:
         """Call back once, not before this time, from the event loop."""
@@ -72,7 +73,7 @@ class MovableClock:
                 return
             self._alarm.cancel()
         self._alarm_ms = earliest_ms
-        self._alarm = self._system.call_at(earliest_ms - self._ahead_ms, self._run_due)
+        self._alarm = self.system.call_at(earliest_ms - self._ahead_ms, self._run_due)
 
 
 class _MovableTimer:

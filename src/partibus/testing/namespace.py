@@ -162,7 +162,9 @@ class Namespace:
             self._loop,
         )
         await self._node.start()
-        self._listener = Listener(self._node, GatewaySettings(self._settings.name), self._loop)
+        self._listener = Listener(
+            self._node, GatewaySettings(self._settings.name), self._loop, self.clock.system
+        )
         listening = socket.create_server(("127.0.0.1", self.port))
         self.port = listening.getsockname()[1]
         await self._listener.listen(listening)
