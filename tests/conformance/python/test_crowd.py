@@ -1,0 +1,69 @@
+"""Many senders and receivers at once, on several nodes: the checker knows every message."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+
+from partibus.testing.checker import Record
+
+SENDERS = 6
+RECEIVERS = 6
+MESSAGES_EACH = 150
+KEYS_EACH = 5
+WAIT_S = 1.0
+
+
+def send(client: ServiceBusClient, queue: str, record: Record, name: int) -> None:
+    """Send with keys of one's own, so that their order is known; every third without a key."""
+    with client.get_queue_sender(queue) as sender:
+        for number in range(MESSAGES_EACH):
+            message_id = f"{name}/{number}"
+            key = None if number % 3 == 0 else f"{name}/{number % KEYS_EACH}"
+            record.sending(message_id, key)
+            sender.send_messages(
+                ServiceBusMessage(b"x" * 100, message_id=message_id, partition_key=key)
+            )
+            record.accepted(message_id)
+
+
+def receive(
+    client: ServiceBusClient, queue: str, record: Record, name: str, is_over: threading.Event
+) -> None:
+    """Receive and complete until all that was sent has been received."""
+    with client.get_queue_receiver(queue) as receiver:
+        while True:
+            messages = receiver.receive_messages(50, max_wait_time=WAIT_S)
+            for message in messages:
+                message_id, number = message.message_id or "", message.sequence_number or 0
+                record.received(name, message_id, number, message.delivery_count or 0)
+                receiver.complete_message(message)
+                record.completed(message_id, number)
+            if not messages and is_over.is_set():
+                return
+
+
+def test_many_senders_and_receivers_lose_repeat_and_disorder_nothing(
+    live_namespace: Any, queue: str
+) -> None:
+    record = Record()
+    all_sent = threading.Event()
+    text = live_namespace.connection_string()
+    with (
+        ServiceBusClient.from_connection_string(text) as client,
+        ThreadPoolExecutor(SENDERS + RECEIVERS) as pool,
+    ):
+        receivers = [
+            pool.submit(receive, client, queue, record, f"r{n}", all_sent) for n in range(RECEIVERS)
+        ]
+        senders = [pool.submit(send, client, queue, record, n) for n in range(SENDERS)]
+        for future in senders:
+            future.result(120)
+        all_sent.set()
+        for future in receivers:
+            future.result(120)
+    assert len(record.lives) == SENDERS * MESSAGES_EACH
+    assert record.faults() == []
