@@ -113,6 +113,17 @@ def test_a_directory_that_is_missing_empty_or_left_out_is_named(tmp_path: Path) 
         DataDirectory(tmp_path / "data")
 
 
+def test_directories_that_cannot_serve_are_refused_before_anything_is_made(tmp_path: Path) -> None:
+    one = tmp_path / "one"
+    with pytest.raises(StoreError, match="given twice"):
+        DataDirectory(tmp_path / "data", (one, one))
+    with pytest.raises(StoreError, match="2 store directories are too many for 1 stores"):
+        DataDirectory(tmp_path / "data", (one, tmp_path / "two"), 1)
+    with pytest.raises(StoreError, match="1 to 100 stores, not 101"):
+        DataDirectory(tmp_path / "data", (one,), 101)
+    assert not one.exists()
+
+
 def test_another_number_of_stores_is_refused(tmp_path: Path) -> None:
     made(tmp_path)
     with pytest.raises(StoreError, match="has 4 stores; their number cannot become 8"):

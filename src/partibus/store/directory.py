@@ -89,8 +89,10 @@ class DataDirectory:
             raise StoreError(f"a namespace has 1 to {STORES_MAX} stores, not {stores}")
         chosen = tuple(directory.absolute() for directory in directories)
         chosen = chosen or (self.path.absolute() / STORES_NAME,)
-        if len(set(chosen)) != len(chosen) or len(chosen) > stores:
-            raise StoreError(f"{len(chosen)} store directories, some useless, for {stores} stores")
+        if len(set(chosen)) != len(chosen):
+            raise StoreError("a store directory was given twice")
+        if len(chosen) > stores:
+            raise StoreError(f"{len(chosen)} store directories are too many for {stores} stores")
         for directory in chosen:
             if (directory / MARK_NAME).exists():
                 raise StoreError(f"{directory} holds stores of another namespace")

@@ -66,7 +66,11 @@ class SqliteStore:
         ]
 
     def commit(self, batch: list[Changes]) -> None:
-        """Make all of these changes durable, together. On StoreError none of them happened."""
+        """Make all of these changes durable, together. On StoreError none of them happened.
+
+        With one exception that SQLite leaves: where the sync itself failed and the process ends
+        before another commit, the next start may find the changes in the log, whole.
+        """
         with self._errors:
             self._cursor.execute(statements.BEGIN)
             try:

@@ -92,10 +92,15 @@ DELETE_RUN_BODIES = f"""
     WHERE id BETWEEN ifnull((SELECT max(id) FROM body WHERE id BETWEEN ?1 - {_REACH} AND ?1), ?1)
       AND ?2 AND {_EMPTY}"""
 DELETE_SCATTERED = "DELETE FROM message WHERE position IN (SELECT value FROM carray(?))"
+# Most bundles still have messages, and the message after one that went tells it without a look at
+# the bundle: if its own begins no later than the place of the other, both were in the same.
 DELETE_SCATTERED_BODIES = f"""
     DELETE FROM body
     WHERE id IN (SELECT (SELECT max(id) FROM body WHERE id BETWEEN value - {_REACH} AND value)
-                 FROM carray(?))
+                 FROM carray(?)
+                 WHERE ifnull((SELECT body NOT BETWEEN value - {_REACH} AND value FROM message
+                               WHERE position BETWEEN value AND value + {_REACH}
+                               ORDER BY position LIMIT 1), 1))
       AND {_EMPTY}"""
 
 SELECT_FRAGMENTS = (

@@ -54,7 +54,8 @@ class _Gathered:
         self.bodies: list[Value] = []
         self.plain: list[Value] = []
         self.full: list[Value] = []
-        self.updated: list[Value] = []
+        # By key: what an entry became last is what counts.
+        self.updated: dict[int, tuple[Value, ...]] = {}
 
     def add(self, changes: Changes) -> None:
         base = changes.number << POSITION_BITS
@@ -89,8 +90,9 @@ class _Gathered:
         self.bodies += (body, count, b"".join(pieces))
 
     def update(self, base: int, entry: Entry) -> None:
-        self.updated += (
-            base + entry.position,
+        key = base + entry.position
+        self.updated[key] = (
+            key,
             entry.enqueued_ms,
             entry.deliveries,
             int(entry.state),
@@ -102,7 +104,12 @@ class _Gathered:
         _execute_rows(cursor, statements.INSERT_BODIES, self.bodies)
         _execute_rows(cursor, statements.INSERT_PLAIN, self.plain)
         _execute_rows(cursor, statements.INSERT_FULL, self.full)
-        _execute_rows(cursor, statements.UPDATE_MESSAGES, self.updated)
+        if self.updated:
+            before = cursor.connection.total_changes()
+            flat = [value for row in self.updated.values() for value in row]
+            _execute_rows(cursor, statements.UPDATE_MESSAGES, flat)
+            found = cursor.connection.total_changes() - before
+            assert found == len(self.updated), "an updated entry does not exist"
 
 
 def _is_plain(entry: Entry) -> bool:

@@ -205,7 +205,9 @@ def a_wrong_batch_changes_nothing(store: Store) -> None:
     made_twice = made_changes(1, created=True)
     same_key = Changes(3, good.key, True)
     unknown = made_changes(9, created=False)
-    for wrong in (taken, made_twice, same_key, unknown):
+    absent = made_changes(1, created=False)
+    absent.updated = [made_entry(1), made_entry(2)]
+    for wrong in (taken, made_twice, same_key, unknown, absent):
         try:
             store.commit([beside, wrong])
         except AssertionError:
