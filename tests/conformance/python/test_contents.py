@@ -26,7 +26,7 @@ OVERHEAD_BYTES = 512
 
 @pytest.fixture
 def client(live_namespace: Any) -> Iterator[ServiceBusClient]:
-    text = live_namespace.connection_string()
+    text = live_namespace.connection_string
     with ServiceBusClient.from_connection_string(text, retry_total=0) as client:
         yield client
 

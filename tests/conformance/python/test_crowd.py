@@ -51,7 +51,7 @@ def test_many_senders_and_receivers_lose_repeat_and_disorder_nothing(
 ) -> None:
     record = Record()
     all_sent = threading.Event()
-    text = live_namespace.connection_string()
+    text = live_namespace.connection_string
     with (
         ServiceBusClient.from_connection_string(text) as client,
         ThreadPoolExecutor(SENDERS + RECEIVERS) as pool,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,31 +16,26 @@ from azure.servicebus import (
 )
 from azure.servicebus.exceptions import MessageLockLostError
 
-LOCK_MS = 5_000
-LOCK_S = LOCK_MS / 1000
+LOCK_S = 5
 WAIT_S = 10
 SHORT_WAIT_S = 0.3
-
-numbers = itertools.count()
 
 
 @pytest.fixture
 def client(live_namespace: Any) -> Iterator[ServiceBusClient]:
-    text = live_namespace.connection_string()
+    text = live_namespace.connection_string
     with ServiceBusClient.from_connection_string(text, retry_total=0) as client:
         yield client
 
 
 @pytest.fixture(params=[False, True], ids=["conventional", "partitioned"])
-def short_locks(live_namespace: Any, request: pytest.FixtureRequest) -> str:
+def short_locks(request: pytest.FixtureRequest, new_queue: Callable[..., str]) -> str:
     """A queue with the shortest locks there are."""
-    name: str = live_namespace.create_queue(
-        f"short-locks-{next(numbers)}",
-        lock_ms=LOCK_MS,
+    return new_queue(
+        lock_duration=timedelta(seconds=LOCK_S),
         max_delivery_count=2,
         enable_partitioning=request.param,
     )
-    return name
 
 
 def test_a_message_is_one_receivers_until_its_lock_ends(

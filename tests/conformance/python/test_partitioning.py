@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -19,21 +19,19 @@ PARTITION_SHIFT = 48
 
 @pytest.fixture
 def client(live_namespace: Any) -> Iterator[ServiceBusClient]:
-    text = live_namespace.connection_string()
+    text = live_namespace.connection_string
     with ServiceBusClient.from_connection_string(text, retry_total=0) as client:
         yield client
 
 
 @pytest.fixture
-def partitioned(live_namespace: Any, request: pytest.FixtureRequest) -> str:
-    name: str = live_namespace.create_queue(request.node.name[:60], enable_partitioning=True)
-    return name
+def partitioned(new_queue: Callable[..., str]) -> str:
+    return new_queue(enable_partitioning=True)
 
 
 @pytest.fixture
-def conventional(live_namespace: Any, request: pytest.FixtureRequest) -> str:
-    name: str = live_namespace.create_queue(request.node.name[:60])
-    return name
+def conventional(new_queue: Callable[..., str]) -> str:
+    return new_queue(enable_partitioning=False)
 
 
 def send(client: ServiceBusClient, queue: str, *messages: Any) -> None:
