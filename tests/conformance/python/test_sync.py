@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -23,8 +24,6 @@ from azure.servicebus.exceptions import (
     ServiceBusError,
 )
 
-from partibus.broker.access import Right
-
 WAIT_S = 2
 SHORT_WAIT_S = 0.3
 
@@ -32,7 +31,7 @@ SHORT_WAIT_S = 0.3
 @pytest.fixture
 def client(live_namespace: Any) -> Iterator[ServiceBusClient]:
     with ServiceBusClient.from_connection_string(
-        live_namespace.connection_string(), retry_total=0
+        live_namespace.connection_string, retry_total=0
     ) as client:
         yield client
 
@@ -227,9 +226,9 @@ def test_the_iterator_ends_when_nothing_comes(client: ServiceBusClient, queue: s
 
 
 def test_what_a_closed_receiver_held_is_not_lost(
-    client: ServiceBusClient, live_namespace: Any
+    client: ServiceBusClient, new_queue: Callable[..., str]
 ) -> None:
-    queue = live_namespace.create_queue(f"short-lock-{id(client)}", lock_ms=5_000)
+    queue = new_queue(lock_duration=timedelta(seconds=5))
     send(client, queue, "held")
     with client.get_queue_receiver(queue) as receiver:
         (first,) = take(receiver, 1)
@@ -253,10 +252,9 @@ def test_a_lock_can_be_renewed(client: ServiceBusClient, queue: str) -> None:
         receiver.complete_message(message)
 
 
-def test_a_key_that_is_not_ours_is_refused(live_namespace: Any, queue: str) -> None:
-    text = live_namespace.connection_string(key="d3Jvbmc=")
+def test_a_key_that_is_not_ours_is_refused(wrong_key_string: str, queue: str) -> None:
     with (
-        ServiceBusClient.from_connection_string(text, retry_total=0) as client,
+        ServiceBusClient.from_connection_string(wrong_key_string, retry_total=0) as client,
         pytest.raises(ServiceBusAuthenticationError),
         client.get_queue_sender(queue) as sender,
     ):
@@ -264,11 +262,12 @@ def test_a_key_that_is_not_ours_is_refused(live_namespace: Any, queue: str) -> N
 
 
 def test_a_rule_of_a_queue_gives_its_rights_on_that_queue_only(
-    live_namespace: Any, queue: str
+    live_namespace: Any, queue: str, new_queue: Callable[..., str]
 ) -> None:
-    live_namespace.put_rule("sender", "c2VuZCBvbmx5", Right.SEND, queue)
-    other = live_namespace.create_queue(f"{queue}-other")
-    text = live_namespace.connection_string("sender", "c2VuZCBvbmx5")
+    text = live_namespace.create_access_rule("sender", "Send", queue=queue)
+    # The client itself would refuse another queue than the string names.
+    text = text.replace(f"EntityPath={queue};", "")
+    other = new_queue()
     with ServiceBusClient.from_connection_string(text, retry_total=0) as client:
         send(client, queue, "allowed")
         with (
