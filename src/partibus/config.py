@@ -19,7 +19,7 @@ from partibus.json_text import JsonTextError, parse_json_text
 AMQP_PORT = 5672
 HTTP_PORT = 5300
 STORES_DEFAULT = 16
-STORES_MAX = 256
+STORES_MAX = 100
 NODES_MIN = 2
 NODES_MAX = 64
 FILE_BYTES_MAX = 16 * 1024 * 1024
@@ -43,7 +43,8 @@ class ServeSettings:
     port: int = AMQP_PORT
     http_port: int = HTTP_PORT
     nodes: int = field(default_factory=default_nodes)
-    stores: int = STORES_DEFAULT
+    # None: as many as there are, and STORES_DEFAULT for a new namespace.
+    stores: int | None = None
     # The emulator's well-known key and clients without any key are let in.
     dev: bool = False
 
