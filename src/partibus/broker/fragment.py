@@ -8,17 +8,18 @@ The fragment does not know files, nodes or links; it is told the time and given 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
+from heapq import heapify, heappop, heappush
 from typing import Protocol
 
 from partibus.broker.durations import FOREVER_MS
-from partibus.broker.errors import InvalidOperation, QuotaExceeded
+from partibus.broker.errors import InvalidArgument, InvalidOperation, QuotaExceeded
 from partibus.broker.message import Incoming
 from partibus.broker.records import Changes, Counters, Entry, FragmentKey, State, SubQueue
 from partibus.broker.settlement import Outcome, Settlement
 from partibus.broker.window import Window
-from partibus.wire.codec import decode
+from partibus.wire.codec import decode_all
+from partibus.wire.errors import DecodeError
 from partibus.wire.sections import with_application_properties
 
 TOKEN_PREFIX_BYTES = 6
@@ -26,6 +27,8 @@ TOKEN_RANDOM_BYTES = 10
 # Locked messages stay in memory; over this, the fragment hands out no more until some come back.
 LOCKED_BYTES_MAX = 64 * 1024 * 1024
 LOCKED_MESSAGES_MAX = 50_000
+# Settled entries leave the runs that wait for the end of locks once they are more than this.
+SETTLED_ENTRIES_MAX = 4096
 PARTITION_SHIFT = 48
 MEGABYTE = 1024 * 1024
 
@@ -63,7 +66,8 @@ class Fragment:
         # A fragment without counters is new: the first commit makes its row.
         self._created = counters is None
         self.counters = counters if counters is not None else Counters()
-        self.window = Window(gap_to=self.counters.next_position - 1 if counters else 0)
+        last = self.counters.next_position - 1 if self.counters.active else 0
+        self.window = Window(gap_to=last)
         # A token names its store and fragment, because a settlement may arrive at any node.
         self.token_prefix = store.to_bytes(2, "big") + number.to_bytes(4, "big")
         self._dead_letters = dead_letters
@@ -71,8 +75,13 @@ class Fragment:
         self._changes: Changes | None = None
         self._locked: dict[bytes, Entry] = {}
         self._locked_bytes = 0
-        # Runs of entries locked together, in the order in which their locks end.
-        self._expiries: deque[tuple[int, list[Entry]]] = deque()
+        # A heap of when locks end, with the runs of entries that were locked together.
+        self._expiries: list[tuple[int, int, list[Entry]]] = []
+        self._runs = 0
+        # Entries in those runs, settled ones and those renewed later included.
+        self.awaited = 0
+        # Positions of copies to be removed when they are seen, and whether that is staged.
+        self._unwanted: dict[int, bool] = {}
 
     # What is staged for the store ---------------------------------------------------------
 
@@ -93,8 +102,13 @@ class Fragment:
     def committed(self, changes: Changes) -> bool:
         """These changes are durable: show what they made visible. True if there is any."""
         shown = False
-        if changes.added:
-            self.window.arrived(changes.added)
+        added = changes.added
+        if self._unwanted:
+            for position in changes.removed:
+                self._unwanted.pop(position, None)
+            added = self._without_unwanted(added)
+        if added:
+            self.window.arrived(added)
             shown = True
         for entries in (changes.updated, changes.rewritten):
             for entry in entries:
@@ -102,6 +116,21 @@ class Fragment:
                     self.window.give_back(entry)
                     shown = True
         return shown
+
+    def loaded(self, entries: list[Entry], complete: bool) -> None:
+        """The next part of the backlog was read; `complete` where nothing lies behind it."""
+        last = entries[-1].position if entries else 0
+        self.window.loaded(self._without_unwanted(entries), complete, last)
+
+    def _without_unwanted(self, entries: list[Entry]) -> list[Entry]:
+        unwanted = self._unwanted
+        if not unwanted:
+            return entries
+        found = [entry for entry in entries if unwanted.get(entry.position) is False]
+        if found:
+            unwanted.update((entry.position, True) for entry in found)
+            self._discard(found)
+        return [entry for entry in entries if entry.position not in unwanted]
 
     def _stage(self) -> Changes:
         if self._changes is None:
@@ -180,8 +209,25 @@ class Fragment:
             locked[token] = entry
             size += len(entry.bare)
         self._locked_bytes += size
-        self._expiries.append((until_ms, taken))
+        self._await(until_ms, taken)
         return taken
+
+    def _await(self, until_ms: int, entries: list[Entry]) -> None:
+        self._runs += 1
+        heappush(self._expiries, (until_ms, self._runs, entries))
+        self.awaited += len(entries)
+        if self.awaited > 2 * len(self._locked) + SETTLED_ENTRIES_MAX:
+            self._forget_settled()
+
+    def _forget_settled(self) -> None:
+        """Let go of the content of messages that are gone: their locks may have been long."""
+        held = [
+            (until_ms, number, [e for e in run if e.token and e.locked_until_ms == until_ms])
+            for until_ms, number, run in self._expiries
+        ]
+        self._expiries = [run for run in held if run[2]]
+        heapify(self._expiries)
+        self.awaited = sum(len(run) for _, _, run in self._expiries)
 
     def renew(self, tokens: list[bytes], now_ms: int) -> tuple[int, list[bytes]]:
         """Extend locks; returns their new end, and the tokens whose lock was lost."""
@@ -196,7 +242,7 @@ class Fragment:
             entry.locked_until_ms = until_ms
             renewed.append(entry)
         if renewed:
-            self._expiries.append((until_ms, renewed))
+            self._await(until_ms, renewed)
         return until_ms, lost
 
     def settle(self, tokens: list[bytes], settlement: Settlement, now_ms: int) -> list[bytes]:
@@ -204,6 +250,7 @@ class Fragment:
         outcome = settlement.outcome
         if outcome == Outcome.DEAD_LETTER and self.key.subqueue != SubQueue.ACTIVE:
             raise InvalidOperation("A message cannot be dead-lettered from a dead-letter queue.")
+        modified = _read_properties(settlement.properties) if settlement.properties else None
         lost: list[bytes] = []
         held: list[Entry] = []
         for token in tokens:
@@ -222,10 +269,10 @@ class Fragment:
             for entry in held:
                 self.window.give_back(entry)
         elif outcome == Outcome.DEAD_LETTER:
-            self._modify(held, settlement.properties)
+            self._modify(held, modified)
             self._dead_letter(held, settlement.reason, settlement.description)
         else:
-            rewritten = self._modify(held, settlement.properties)
+            rewritten = self._modify(held, modified)
             if outcome == Outcome.DEFER:
                 self._defer(held, rewritten)
             else:
@@ -233,19 +280,25 @@ class Fragment:
         return lost
 
     def discard(self, positions: list[int]) -> int:
-        """Remove copies that were sent elsewhere meanwhile, where nobody holds them yet."""
-        wanted = set(positions)
+        """Remove copies that were sent elsewhere meanwhile, unless somebody holds them.
+
+        Those that are not in memory are removed when they would become visible.
+        """
+        wanted = set(positions) - self._unwanted.keys()
+        last = max(wanted, default=0)
         kept: list[Entry] = []
         found: list[Entry] = []
-        entry = self.window.pop()
-        while entry is not None:
-            (found if entry.position in wanted else kept).append(entry)
-            entry = self.window.pop() if entry.position < max(wanted) else None
+        at = 0
+        while at < last and (entry := self.window.pop()) is not None:
+            at = entry.position
+            (found if at in wanted else kept).append(entry)
         for entry in kept:
             self.window.give_back(entry)
+        for position in wanted.difference(entry.position for entry in found):
+            if position > self.window.gap_from:
+                self._unwanted[position] = False
         if found:
-            self._remove(found)
-            self.counters.discarded += len(found)
+            self._discard(found)
         return len(found)
 
     # Time ---------------------------------------------------------------------------------
@@ -258,7 +311,8 @@ class Fragment:
         """End locks whose time is over; True if something changed."""
         expired: list[Entry] = []
         while self._expiries and self._expiries[0][0] <= now_ms:
-            _, entries = self._expiries.popleft()
+            _, _, entries = heappop(self._expiries)
+            self.awaited -= len(entries)
             for entry in entries:
                 # A renewed lock stands in a later run, a settled one has no token.
                 if entry.token and entry.locked_until_ms <= now_ms:
@@ -285,14 +339,16 @@ class Fragment:
         self.counters.active -= len(entries)
         self.counters.bytes -= size
 
-    def _modify(self, entries: list[Entry], properties: bytes) -> bool:
-        if not properties:
+    def _discard(self, entries: list[Entry]) -> None:
+        self._remove(entries)
+        self.counters.discarded += len(entries)
+
+    def _modify(self, entries: list[Entry], changes: dict[str, object] | None) -> bool:
+        if not changes:
             return False
-        changes, _ = decode(properties, 0)
-        assert isinstance(changes, dict)
         for entry in entries:
             before = len(entry.bare)
-            entry.bare = with_application_properties(entry.bare, changes)
+            entry.bare = _merged(entry.bare, changes)
             self.counters.bytes += len(entry.bare) - before
         return True
 
@@ -345,11 +401,10 @@ class Fragment:
         counters = self.counters
         added = self._stage().added
         for entry in entries:
-            bare = with_application_properties(entry.bare, notes) if notes else entry.bare
             dead = Entry(
                 counters.next_position,
                 entry.sequence,
-                bare,
+                _merged(entry.bare, notes),
                 entry.kept,
                 entry.kept_count,
                 entry.enqueued_ms,
@@ -367,3 +422,24 @@ class Fragment:
             counters.bytes += dead.size
         counters.active += len(entries)
         counters.accepted += len(entries)
+
+
+def _read_properties(encoded: bytes) -> dict[str, object]:
+    """The properties that a receiver wants to modify; read before anything is changed."""
+    try:
+        found = decode_all(encoded)
+    except DecodeError as error:
+        raise InvalidArgument(f"The properties to modify cannot be read: {error}") from error
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
+        raise InvalidArgument("The properties to modify are no map with names for keys.")
+    return found
+
+
+def _merged(bare: bytes, changes: dict[str, object]) -> bytes:
+    """The message with these application properties; one whose own are unreadable stays so."""
+    if not changes:
+        return bare
+    try:
+        return with_application_properties(bare, changes)
+    except DecodeError:
+        return bare

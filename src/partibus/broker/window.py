@@ -64,13 +64,16 @@ class Window:
         self.gap_from = max(held, self.gap_from)
         self.gap_to = max(last, self.gap_to)
 
-    def loaded(self, entries: list[Entry], complete: bool) -> None:
-        """What was read from the gap's beginning; `complete` where nothing lies behind it."""
+    def loaded(self, entries: list[Entry], complete: bool, last: int = 0) -> None:
+        """What was read from the gap's beginning; `complete` where nothing lies behind it.
+
+        `last` is the position up to which was read, where not all that was read is wanted.
+        """
         whole = self._append(entries)
         if self._ready:
             self.gap_from = max(self.gap_from, self._ready[-1].position)
-        if complete and whole:
-            self.gap_from = self.gap_to
+        if whole:
+            self.gap_from = self.gap_to if complete else max(self.gap_from, last)
 
     def _append(self, entries: list[Entry]) -> bool:
         ready = self._ready

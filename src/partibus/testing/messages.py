@@ -62,7 +62,7 @@ def incoming(
 ) -> Incoming:
     """A message that a gateway has read."""
     sent = payload(body, message_id=message_id, session=session, key=key)
-    return read_message(sent, BYTES_MAX, lambda: message_id)
+    return read_message(sent, len(sent), lambda: message_id)
 
 
 @dataclass(frozen=True, slots=True)
