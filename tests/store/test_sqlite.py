@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import resource
 import signal
 import sqlite3
@@ -90,6 +91,30 @@ def test_contents_lie_in_bundles_that_go_with_their_last_message(store: SqliteSt
     remove(store, [p for p in range(66, 151) if p % 2])
     remove(store, [p for p in range(66, 151) if p % 2 == 0])
     assert ask(store.path, bundles) == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_bundle_outlives_its_messages_or_goes_before_them(store: SqliteStore, seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311
+    base, first = 1 << POSITION_BITS, 1
+    bundles: dict[int, set[int]] = {}
+    for _ in range(30):
+        count = chance.choice((1, 1, 3, 40, 64, 65, 130))
+        fill(store, first, count, b"content")
+        for start in range(first, first + count, 64):
+            bundles[start] = set(range(start, min(start + 64, first + count)))
+        first += count + chance.choice((0, 0, 1, 63))
+    left = sorted(position for covered in bundles.values() for position in covered)
+    while left:
+        if chance.random() < 0.5:
+            start = chance.randrange(len(left))
+            gone = left[start : start + chance.choice((1, 5, 64, 200))]
+        else:
+            gone = chance.sample(left, min(len(left), chance.choice((1, 2, 10, 300))))
+        remove(store, gone)
+        left = sorted(set(left) - set(gone))
+        alive = [start for start, covered in sorted(bundles.items()) if covered & set(left)]
+        assert ask(store.path, "SELECT id FROM body ORDER BY id") == [(base + s,) for s in alive]
 
 
 def test_a_bundle_has_a_size_but_any_message_has_room(store: SqliteStore) -> None:

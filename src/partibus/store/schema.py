@@ -12,13 +12,14 @@ from partibus.broker.records import COUNTER_FIELDS
 APPLICATION_ID = 0x50627573
 FORMAT_VERSION = 1
 
-# A page is what one small commit writes two or three of, and what a checksum covers.
-PAGE_SIZE = 8192
+# A commit of one message writes three pages. With 8 KiB, inserts of 64 and more are about a tenth
+# cheaper, deletes out of order about a quarter dearer, and one message writes twice as much.
+PAGE_SIZE = 4096
 # The checksum VFS keeps its eight bytes at the end of every page.
 CHECKSUM_BYTES = 8
 # The log is folded into the file once it is this long, and is then written over from its start:
 # a file that need not grow makes each fdatasync about twice as cheap.
-WAL_PAGES_MAX = 1_000
+WAL_PAGES_MAX = 2_000
 WAL_BYTES_KEPT = 2 * WAL_PAGES_MAX * PAGE_SIZE
 # Per store; a node holds several stores.
 CACHE_KIB = 4096
@@ -29,10 +30,10 @@ BUSY_MS_MAX = 5_000
 STATEMENTS_CACHED_MAX = 128
 
 # Free pages up to this number stay in the file for the next messages; trim() gives back the rest.
-FREE_PAGES_KEPT = 2_048
-TRIM_PAGES_MAX = 512
+FREE_PAGES_KEPT = 4_096
+TRIM_PAGES_MAX = 1_024
 
-# A bundle of contents. Larger bundles are no cheaper to write, and must be read as a whole.
+# A bundle of contents. Whoever reads one message of it reads it as a whole.
 BUNDLE_MESSAGES_MAX = 64
 BUNDLE_BYTES_MAX = 128 * 1024
 
