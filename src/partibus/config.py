@@ -47,6 +47,7 @@ class ServeSettings:
     stores: int | None = None
     # The emulator's well-known key and clients without any key are let in.
     dev: bool = False
+    log_level: str = "info"
 
 
 class ConfigurationError(Exception):

@@ -2,7 +2,7 @@
 
 The supervisor takes the difference between wall clock and steady clock once and hands it to every
 node. So all nodes agree on the time to the millisecond, and it never jumps when the wall clock
-is set. Nothing else in the broker reads a clock.
+is set. Nothing else reads a clock, but the supervisor, which measures how long nodes are silent.
 """
 
 from __future__ import annotations
@@ -44,6 +44,11 @@ def clock_base_ms() -> int:
     return time.time_ns() // _NS_PER_MS - time.clock_gettime_ns(_STEADY) // _NS_PER_MS
 
 
+def utc_ms(base_ms: int) -> int:
+    """The time that all who share this base have now."""
+    return time.clock_gettime_ns(_STEADY) // _NS_PER_MS + base_ms
+
+
 class SystemClock:
     """The machine's steady clock, moved to UTC by the base that all nodes share."""
 
@@ -55,7 +60,7 @@ class SystemClock:
 
     def now_ms(self) -> int:
         """Milliseconds since 1970 (UTC)."""
-        return time.clock_gettime_ns(_STEADY) // _NS_PER_MS + self._base_ms
+        return utc_ms(self._base_ms)
 
     def call_at(self, when_ms: int, callback: Callable[[], object]) -> Timer:
         """Call back once, not before this time, from the event loop."""

@@ -1,0 +1,5 @@
+"""`python -m partibus`: the same as the command `partibus`."""
+
+from partibus.cli import main
+
+main()

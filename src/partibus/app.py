@@ -1,0 +1,137 @@
+"""Puts the rooms together and runs one node: the only place that knows them all.
+
+A node opens its stores, finds the other nodes, accepts clients on the sockets it inherited, and
+tells the supervisor once a second that its event loop turns. It ends in order on SIGTERM and at
+once when the supervisor is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from partibus.gateway.listener import Listener
+from partibus.gateway.settings import GatewaySettings
+from partibus.management.health import Health, HealthDoor
+from partibus.runtime.clock import SystemClock
+from partibus.runtime.disk import ThreadDisk
+from partibus.runtime.node import Node, Placement
+from partibus.runtime.node_process import ALIVE, BEAT_S, READY
+from partibus.runtime.node_settings import NodeSettings
+from partibus.runtime.serving import CATALOG_NAME
+from partibus.store.catalog import Catalog
+from partibus.store.directory import read_layout
+from partibus.telemetry import start_logging
+
+log = logging.getLogger(__name__)
+
+# A node is ready when it reaches the others, or has waited so long for them.
+PEERS_S_MAX = 5.0
+PEERS_POLL_S = 0.02
+EXIT_ORPHANED = 9
+
+
+def run_node(settings: NodeSettings) -> None:
+    """Run one node until SIGTERM."""
+    start_logging(f"node-{settings.index}", settings.log_level)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to answer.
+    for inherited in (settings.status_fd, settings.lifeline_fd):
+        os.set_inheritable(inherited, False)
+    threading.Thread(
+        target=_end_with_supervisor, args=(settings.lifeline_fd,), name="lifeline", daemon=True
+    ).start()
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_run(settings))
+
+
+async def _run(settings: NodeSettings) -> None:
+    loop = asyncio.get_running_loop()
+    _beat(loop, settings.status_fd)
+    stop = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    node = make_node(settings.data, settings.index, settings.hop_addresses, settings.clock_base_ms)
+    await node.start()
+    gateway = GatewaySettings(settings.namespace, node=settings.index, dev=settings.dev)
+    listener = Listener(node, gateway, loop)
+    health = HealthDoor(lambda: health_of(node))
+    await listener.listen(_socket(settings.amqp_fd))
+    await health.listen(_socket(settings.http_fd))
+    # What lives now lives as long as the node: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    await _reach_peers(node)
+    os.write(settings.status_fd, READY)
+    await stop.wait()
+    log.info("node ending connections=%d", len(listener.connections))
+    health.close()
+    await listener.close()
+    await node.stop()
+
+
+def make_node(data: Path, index: int, hop_addresses: tuple[str, ...], clock_base_ms: int) -> Node:
+    """A node over a data directory that its owner has made."""
+    loop = asyncio.get_running_loop()
+    layout = read_layout(data)
+    return Node(
+        Placement(index, hop_addresses, layout.stores),
+        Catalog.open(data / CATALOG_NAME),
+        layout.open_store,
+        lambda store: ThreadDisk(loop, f"store-{store:02d}"),
+        SystemClock(loop, clock_base_ms),
+        loop,
+    )
+
+
+def health_of(node: Node) -> Health:
+    """What this node knows of the namespace."""
+    nodes = node.placement.nodes
+    return Health(
+        stores=node.stores,
+        stores_down=tuple(node.unavailable_stores()),
+        nodes=nodes,
+        nodes_down=tuple(index for index in range(nodes) if not node.peer(index).up),
+    )
+
+
+async def _reach_peers(node: Node) -> None:
+    waited_s = 0.0
+    while health_of(node).nodes_down and waited_s < PEERS_S_MAX:
+        await asyncio.sleep(PEERS_POLL_S)
+        waited_s += PEERS_POLL_S
+
+
+def _beat(loop: asyncio.AbstractEventLoop, status_fd: int) -> None:
+    os.write(status_fd, ALIVE)
+    loop.call_later(BEAT_S, _beat, loop, status_fd)
+
+
+def _end_with_supervisor(lifeline_fd: int) -> None:
+    """Wait for the end of the lifeline, which nobody writes to, and end with it.
+
+    From a thread and at once: the event loop may be stuck, and a crash is what stores are made for.
+    """
+    os.read(lifeline_fd, 1)
+    os._exit(EXIT_ORPHANED)
+
+
+def _socket(fileno: int) -> socket.socket:
+    inherited = socket.socket(fileno=fileno)
+    inherited.setblocking(False)
+    inherited.set_inheritable(False)
+    return inherited
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory

@@ -1,0 +1,199 @@
+"""Brings a namespace up: configuration, sockets, data directory, catalog, then its nodes.
+
+Everything that can be refused is refused here, before a node is started, by an error that says
+what to do. The listening sockets are opened once and inherited by all nodes, so a connection is
+taken by whichever node is awake. What nodes do with messages is not known here.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import socket
+import sys
+import tempfile
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from partibus import __version__
+from partibus.broker.profiles import DEFAULT_PROFILE
+from partibus.config import Configuration, ServeSettings, read_configuration
+from partibus.runtime.clock import clock_base_ms, utc_ms
+from partibus.runtime.node_process import Command
+from partibus.runtime.node_settings import NodeSettings, write_node_settings
+from partibus.runtime.supervisor import Supervisor
+from partibus.store.catalog import ROOT_RULE, Catalog, NamespaceSettings, Snapshot
+from partibus.store.configuration import Applied, apply_configuration, declare
+from partibus.store.directory import DataDirectory
+
+log = logging.getLogger(__name__)
+
+CATALOG_NAME = "catalog.sqlite"
+NAMESPACE_DEFAULT = "partibus"
+BACKLOG = 1024
+KEY_BYTES = 32
+# The well-known key of the vendor's emulator: good with --dev only.
+EMULATOR_KEY = "SAS_KEY_VALUE"
+# Names of Unix sockets have room for about a hundred bytes.
+SOCKET_PATH_MAX = 100
+
+Say = Callable[[str], None]
+
+
+class AddressUnavailable(Exception):
+    """The address to listen on cannot be had."""
+
+
+def serve(settings: ServeSettings, say: Say) -> None:
+    """Run the namespace until SIGTERM or SIGINT; `say` gets what a person wants to read."""
+    configuration = read_configuration(settings.config) if settings.config else None
+    with ExitStack() as stack:
+        amqp = stack.enter_context(listening_socket(settings.host, settings.port))
+        http = stack.enter_context(listening_socket(settings.host, settings.http_port))
+        directory = DataDirectory(settings.data, settings.store_dirs, settings.stores)
+        stack.callback(directory.release)
+        base_ms = clock_base_ms()
+        snapshot, applied = prepare_catalog(directory, configuration, utc_ms(base_ms))
+        hops = stack.enter_context(hop_addresses(settings.data, settings.nodes))
+
+        def command(index: int) -> Command:
+            def with_status(status_fd: int) -> list[str]:
+                node = NodeSettings(
+                    index=index,
+                    data=settings.data.absolute(),
+                    hop_addresses=hops,
+                    clock_base_ms=base_ms,
+                    namespace=snapshot.settings.name,
+                    amqp_fd=amqp.fileno(),
+                    http_fd=http.fileno(),
+                    status_fd=status_fd,
+                    lifeline_fd=supervisor.lifeline,
+                    dev=settings.dev,
+                    log_level=settings.log_level,
+                )
+                return [sys.executable, "-m", "partibus", "node", write_node_settings(node)]
+
+            return with_status
+
+        commands = [command(index) for index in range(settings.nodes)]
+        supervisor = Supervisor(commands, (amqp.fileno(), http.fileno()))
+        ports = amqp.getsockname()[1], http.getsockname()[1]
+        supervisor.run(lambda: announce(settings, snapshot, applied, ports, say))
+
+
+def prepare_catalog(
+    directory: DataDirectory, configuration: Configuration | None, now_ms: int
+) -> tuple[Snapshot, Applied | None]:
+    """The catalog, made at the first start, saying what the configuration declares."""
+    layout = directory.layout
+    new = NamespaceSettings(
+        NAMESPACE_DEFAULT, layout.stores, DEFAULT_PROFILE, namespace_id=layout.identity
+    )
+    declaration = declare(configuration) if configuration else None
+    catalog = Catalog.make(directory.path / CATALOG_NAME, new, new_key)
+    try:
+        applied = None
+        if declaration is not None:
+            applied = apply_configuration(catalog, declaration, now_ms, new_key)
+            log.info(
+                "configuration applied created=%d updated=%d topics_not_served=%d",
+                len(applied.created), len(applied.updated), len(applied.topics_not_served),
+            )  # fmt: skip
+        return catalog.load(), applied
+    finally:
+        catalog.close()
+
+
+def new_key() -> str:
+    """An access key: 44 characters of base64."""
+    return b64encode(os.urandom(KEY_BYTES)).decode()
+
+
+@contextmanager
+def listening_socket(host: str, port: int) -> Iterator[socket.socket]:
+    """A socket that listens; port 0 takes any that is free."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        opened = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise AddressUnavailable(f"{host}: {error.strerror}") from error
+    with opened:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        try:
+            opened.bind(address)
+            opened.listen(BACKLOG)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise AddressUnavailable(
+                    f"port {port} of {host} is in use by another program; choose another port"
+                ) from error
+            raise AddressUnavailable(f"port {port} of {host}: {error.strerror}") from error
+        opened.setblocking(False)
+        yield opened
+
+
+@contextmanager
+def hop_addresses(data: Path, nodes: int) -> Iterator[tuple[str, ...]]:
+    """Where nodes reach each other: Unix sockets that nobody else can open."""
+    if nodes == 1:
+        yield ()
+        return
+    with ExitStack() as stack:
+        place = data.absolute()
+        if len(os.fsencode(place / f"hop-{nodes}.socket")) > SOCKET_PATH_MAX:
+            made = stack.enter_context(tempfile.TemporaryDirectory(prefix="partibus-"))
+            place = Path(made)
+        paths = [place / f"hop-{index}.socket" for index in range(nodes)]
+        try:
+            yield tuple(f"unix:{path}" for path in paths)
+        finally:
+            for path in paths:
+                path.unlink(missing_ok=True)
+
+
+def announce(
+    settings: ServeSettings,
+    snapshot: Snapshot,
+    applied: Applied | None,
+    ports: tuple[int, int],
+    say: Say,
+) -> None:
+    """Say where everything is, and last that it is ready."""
+    host = public_host(settings.host)
+    amqp, http = ports
+    say(f"partibus {__version__}, namespace {snapshot.settings.name}, {settings.nodes} nodes")
+    say(f"data directory:    {settings.data.absolute()}")
+    say(f"address:           amqp://{host}:{amqp}")
+    say(f"health:            http://{host}:{http}/health")
+    root = next((rule for rule in snapshot.rules_of() if rule.name == ROOT_RULE), None)
+    if root is not None:
+        say(f"connection string: {connection_string(host, amqp, root.primary_key)}")
+    if settings.dev:
+        say(f"emulator's key:    {connection_string(host, amqp, EMULATOR_KEY)}")
+        log.warning("development: clients without a key and with the emulator's key are let in")
+    if applied is not None and applied.topics_not_served:
+        names = ", ".join(applied.topics_not_served)
+        say(f"not served yet:    topics {names}")
+        log.warning("topics are not served yet names=%s", names)
+    say("ready")
+
+
+def public_host(host: str) -> str:
+    """What a client on this machine calls the host that we listen on."""
+    if host in ("", "0.0.0.0", "::"):  # noqa: S104 - compared with, not listened on
+        return "localhost"
+    return f"[{host}]" if ":" in host else host
+
+
+def connection_string(host: str, port: int, key: str) -> str:
+    """What the official libraries are given."""
+    return (
+        f"Endpoint=sb://{host}:{port};SharedAccessKeyName={ROOT_RULE};"
+        f"SharedAccessKey={key};UseDevelopmentEmulator=true;"
+    )
