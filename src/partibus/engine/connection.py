@@ -316,12 +316,13 @@ class Connection:
         try:
             while self._step(events):
                 pass
-        except FramingError as error:
-            self._fail(Error("amqp:connection:framing-error", str(error)), events)
-        except DecodeError as error:
-            self._fail(Error("amqp:decode-error", str(error)), events)
-        except ProtocolError as error:
-            self._fail(error.error, events)
+        # Each clause has its own name: compiled, a variable has one type.
+        except FramingError as framing_error:
+            self._fail(Error("amqp:connection:framing-error", str(framing_error)), events)
+        except DecodeError as decode_error:
+            self._fail(Error("amqp:decode-error", str(decode_error)), events)
+        except ProtocolError as protocol_error:
+            self._fail(protocol_error.error, events)
         for endpoint in self._incoming.values():
             endpoint.finish_batches()
         return events
