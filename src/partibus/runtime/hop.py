@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 import msgspec
 
@@ -97,8 +97,8 @@ class HopConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is there."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Not asserted: uvloop's transports are none of asyncio's classes.
+        self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""
