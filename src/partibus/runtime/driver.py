@@ -82,7 +82,8 @@ class Driver:
         self.committing_since_ms = 0
         self._loading: set[int] = set()
         self._deadlines: list[tuple[int, int, Fragment]] = []
-        self._scheduled: set[int] = set()
+        # The earliest deadline that is set for a fragment, by its number.
+        self._scheduled: dict[int, int] = {}
         self._timer: Timer | None = None
         self._timer_ms = 0
         self._closed = False
@@ -116,6 +117,9 @@ class Driver:
             if isinstance(result, Exception):
                 opened(result)
                 return
+            if self._closed:
+                result[0].close()
+                return
             self._files, summaries = result
             for summary in summaries:
                 self._adopt(summary)
@@ -129,7 +133,7 @@ class Driver:
     def close(self) -> None:
         """Commit what is staged, then give the store up. Blocks until it is on disk."""
         self._closed = True
-        files = self._files
+        files, self._files = self._files, None
         if files is not None:
             batch = [fragment.take_changes() for fragment in self._dirty if fragment.dirty]
             self._dirty = {}
@@ -157,14 +161,15 @@ class Driver:
             self.store,
             settings,
             summary.counters if summary else None,
-            lambda: self._dead_letters(key, settings),
+            lambda: self._dead_letters(fragment),
         )
         self.fragments[key] = fragment
         self._by_prefix[fragment.token_prefix] = fragment
         return fragment
 
-    def _dead_letters(self, key: FragmentKey, settings: Settings) -> Fragment:
-        fragment = self.fragment(key._replace(subqueue=SubQueue.DEAD_LETTER), settings)
+    def _dead_letters(self, source: Fragment) -> Fragment:
+        key = source.key._replace(subqueue=SubQueue.DEAD_LETTER)
+        fragment = self.fragment(key, source.settings)
         self.touch(fragment)
         return fragment
 
@@ -221,27 +226,40 @@ class Driver:
             return
         batch = [fragment.take_changes() for fragment in fragments]
         self._committing = True
+        was_congested = self.congested
         self.committing_since_ms = self._clock.now_ms()
         files = self._files
 
         def committed(result: Any) -> None:
             self._committing = False
-            if self._closed:
+            if self._closed or self._files is not files:
+                # The store was given up meanwhile; what it holds is read when it is opened anew.
                 return
             if isinstance(result, Exception):
                 self._fail(result)
                 return
             self.commits += 1
+            # Answers come first: who sent the same elsewhere meanwhile can still take this back.
             self._answer(None)
             for fragment, changes in zip(fragments, batch, strict=True):
                 if fragment.committed(changes):
                     self._audience.shown(self, fragment)
+                if fragment.dirty:
+                    self.touch(fragment)
+            if was_congested and not self.congested:
+                self._show_all()
             if self.commits % TRIM_EVERY_COMMITS == 0:
                 self._trim_idle()
-            if self._dirty and not self._committing:
+            if (self._dirty or self._waiting) and not self._committing:
                 self._flush()
 
         self._disk.call(lambda: files.commit(batch), committed)
+
+    def _show_all(self) -> None:
+        """Receivers were not served while too much waited for the disk: now they are."""
+        for fragment in list(self.fragments.values()):
+            if len(fragment.window):
+                self._audience.shown(self, fragment)
 
     def _answer(self, refusal: Refusal | None) -> None:
         waiters, self._in_flight = self._in_flight, []
@@ -298,8 +316,10 @@ class Driver:
             if isinstance(result, Exception):
                 self._fail(result)
                 return
-            size = sum(len(entry.bare) for entry in result)
-            fragment.window.loaded(result, len(result) < LOAD_MESSAGES and size < LOAD_BYTES)
+            size = sum(entry.size for entry in result)
+            fragment.loaded(result, len(result) < LOAD_MESSAGES and size < LOAD_BYTES)
+            if fragment.dirty:
+                self.touch(fragment)
             self._audience.shown(self, fragment)
 
         self._disk.call(lambda: files.scan(number, after, LOAD_MESSAGES, LOAD_BYTES), loaded)
@@ -321,12 +341,10 @@ class Driver:
 
     def watch(self, fragment: Fragment) -> None:
         """The fragment has locks that will end: wake it in time."""
-        if fragment.number in self._scheduled:
-            return
         deadline = fragment.next_deadline_ms()
-        if deadline is None:
+        if deadline is None or self._scheduled.get(fragment.number, deadline + 1) <= deadline:
             return
-        self._scheduled.add(fragment.number)
+        self._scheduled[fragment.number] = deadline
         heappush(self._deadlines, (deadline, fragment.number, fragment))
         self._set_timer()
 
@@ -345,10 +363,11 @@ class Driver:
         self._timer = None
         now_ms = self._clock.now_ms()
         while self._deadlines and self._deadlines[0][0] <= now_ms:
-            _, number, fragment = heappop(self._deadlines)
-            self._scheduled.discard(number)
+            deadline, number, fragment = heappop(self._deadlines)
             if self._by_prefix.get(fragment.token_prefix) is not fragment:
                 continue
+            if self._scheduled.get(number) == deadline:
+                del self._scheduled[number]
             if fragment.advance(now_ms):
                 self.touch(fragment)
             self.watch(fragment)
