@@ -167,7 +167,9 @@ def test_a_message_is_delivered_exactly_max_delivery_count_times() -> None:
     assert [read(entry.bare).properties for entry in dead] == [
         {
             "DeadLetterReason": "MaxDeliveryCountExceeded",
-            "DeadLetterErrorDescription": "Message could not be consumed after 3 delivery attempts.",
+            "DeadLetterErrorDescription": (
+                "Message could not be consumed after 3 delivery attempts."
+            ),
         }
     ] * 2
     assert pair.main.counters.dead_lettered == pair.dead.counters.accepted == 2
