@@ -25,7 +25,10 @@ COMPILED_MODULES = {
     "wire": [
         "codec", "frames", "message_build", "message_patch", "message_scan", "octets", "transfer",
     ],
-    "engine": ["connection", "delivery", "endpoint", "link", "output", "session", "states"],
+    "engine": [
+        "channels", "connection", "delivery", "endpoint", "handshake", "link", "output", "session",
+        "states",
+    ],
 }  # fmt: skip
 MESSAGES = 1000
 ROUNDS = 15

@@ -328,7 +328,7 @@ def test_unsettled_deliveries_are_bounded() -> None:
 def test_a_name_attached_again_steals_the_link() -> None:
     pair = Pair()
     old, at_old = pair.up(pair.client.begin(), "same")
-    pair.client._names.taken.clear()
+    pair.client._channels._names.taken.clear()
     pair.up(pair.client.begin(), "same")
     (detached,) = pair.take_client(LinkDetached)
     assert detached.link is old

@@ -14,42 +14,30 @@ or close with the error and an event; no exception leaves this class for what a 
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Any, Final
 
 from mypy_extensions import i64
 
-from partibus.engine.endpoint import AnyLink, Endpoint, Names
+from partibus.engine.channels import Channels
+from partibus.engine.endpoint import AnyLink
 from partibus.engine.errors import LocalProtocolError, ProtocolError, Scope
 from partibus.engine.events import (
     Closed,
     Event,
     Opened,
-    SaslFinished,
-    SaslInitiated,
-    SessionBegun,
-    SessionEnded,
 )
+from partibus.engine.handshake import Handshake, Phase
 from partibus.engine.limits import Limits
 from partibus.engine.link import ReceiverLink, SenderLink
 from partibus.engine.output import Output
-from partibus.engine.sasl import (
-    answer_mechanisms,
-    mechanisms_frame,
-    outcome_frame,
-    take_init,
-    take_outcome,
-)
 from partibus.engine.session import Session, SessionState
 from partibus.wire.composites import decode_composite
 from partibus.wire.errors import DecodeError
 from partibus.wire.frames import (
-    AMQP_HEADER,
     EMPTY_FRAME,
     FRAME_AMQP,
     FRAME_SASL,
     FRAME_SIZE_MIN,
-    SASL_HEADER,
     FrameSplitter,
     FramingError,
 )
@@ -68,20 +56,6 @@ from partibus.wire.performatives import (
     Transfer,
 )
 from partibus.wire.transfer import DISPOSITION, TRANSFER, DispositionFrame, TransferFrame
-
-
-class Phase(Enum):
-    """What the peer's next bytes must be; see the top of this file."""
-
-    SASL_HEADER = "SASL header"
-    SASL = "SASL frames"
-    SASL_DECISION = "the driver's decision"
-    AMQP_HEADER = "AMQP header"
-    OPEN = "open"
-    RUNNING = "frames"
-    CLOSING = "close"
-    CLOSED = "nothing"
-
 
 # Members that every frame is compared with: a global is found faster than an attribute.
 _RUNNING: Final = Phase.RUNNING
@@ -110,23 +84,19 @@ class Connection:
         self.context: object = None
         self.limits: Limits = limits
         self.peer_open: Open | None = None
-        self.phase: Phase = Phase.SASL_HEADER
         self._open: Open = open
         self._is_server: bool = is_server
-        self._mechanism: str | None = mechanism
-        self._response: bytes = response
-        self._allow_no_sasl: bool = allow_no_sasl
+        self._handshake: Handshake = Handshake(
+            is_server=is_server,
+            mechanism=mechanism,
+            response=response,
+            allow_no_sasl=allow_no_sasl,
+        )
         self._output: Output = Output()
-        # Headers and SASL frames: they go before anything of `_output`.
-        self._preface: list[bytes] = []
-        self._is_output_held: bool = not is_server
         self._splitter: FrameSplitter = FrameSplitter(limits.frame_size_before_open)
         self._transfer: TransferFrame = TransferFrame()
         self._disposition: DispositionFrame = DispositionFrame()
-        self._names: Names = Names()
-        # By the peer's channel, and by ours.
-        self._incoming: dict[int, Endpoint] = {}
-        self._outgoing: dict[int, Endpoint] = {}
+        self._channels: Channels = Channels(limits, self._output)
         self._now_ms: int = now_ms
         self._last_received_ms: int = now_ms
         self._last_sent_ms: int = now_ms
@@ -134,6 +104,9 @@ class Connection:
         self._phase_deadline_ms: int = now_ms + limits.time_to_open_ms
         open.max_frame_size = limits.frame_size
         open.channel_max = limits.channel_max
+        self.phase: Phase = self._handshake.start()
+        if not is_server:
+            self._output.perform(0, open)
 
     @classmethod
     def server(
@@ -153,7 +126,7 @@ class Connection:
         response: bytes = b"",
     ) -> Connection:
         """A connection we make. `mechanism` None skips SASL; PLAIN has `\\0user\\0password`."""
-        connection = cls(
+        return cls(
             open,
             limits=limits,
             now_ms=now_ms,
@@ -161,13 +134,6 @@ class Connection:
             mechanism=mechanism,
             response=response,
         )
-        if mechanism is None:
-            connection.phase = Phase.AMQP_HEADER
-            connection._release_output()
-        else:
-            connection._preface.append(SASL_HEADER)
-        connection._output.perform(0, open)
-        return connection
 
     @property
     def is_open(self) -> bool:
@@ -186,7 +152,7 @@ class Connection:
 
     def links(self, session: Session) -> list[AnyLink]:
         """The links of a session that have not ended."""
-        endpoint = self._outgoing.get(session.channel)
+        endpoint = self._channels.outgoing.get(session.channel)
         if endpoint is None or endpoint.session is not session:
             return []
         return endpoint.links
@@ -213,15 +179,11 @@ class Connection:
 
     def data_to_send(self) -> bytes:
         """Take what is to be written to the transport now; b"" when nothing."""
-        if self._preface:
-            data = b"".join(self._preface)
-            self._preface = []
-            if not self._is_output_held:
-                data += self._output.take()
-        elif self._is_output_held:
-            return b""
-        else:
-            data = self._output.take()
+        handshake = self._handshake
+        data = b"" if handshake.is_held else self._output.take()
+        if handshake.preface:
+            data = b"".join([*handshake.preface, data])
+            handshake.preface = []
         if data:
             self._last_sent_ms = self._now_ms
         return data
@@ -268,28 +230,26 @@ class Connection:
         """Answer SaslInitiated; what the client had sent behind it is processed now."""
         if self.phase is not Phase.SASL_DECISION:
             raise LocalProtocolError("no SASL exchange waits for a decision")
-        self._preface.append(outcome_frame(ok))
+        self.phase = self._handshake.decide(ok)
         if not ok:
-            self.phase = Phase.CLOSED
             return [Closed(Error("amqp:unauthorized-access", "SASL authentication failed"))]
-        self.phase = Phase.AMQP_HEADER
         return self._process()
 
     def begin(self) -> Session:
         """Begin a session; links may be attached to it at once."""
-        endpoint = self._new_endpoint()
+        endpoint = self._channels.open()
         endpoint.session.begin(None)
         return endpoint.session
 
     def attach_sender(self, session: Session, attach: Attach) -> SenderLink:
         """Attach a link on which we send; its handle and role are set here."""
-        link = self._outgoing[session.channel].initiate(attach, ROLE_SENDER)
+        link = self._channels.outgoing[session.channel].initiate(attach, ROLE_SENDER)
         assert isinstance(link, SenderLink)
         return link
 
     def attach_receiver(self, session: Session, attach: Attach) -> ReceiverLink:
         """Attach a link on which we receive; its handle and role are set here."""
-        link = self._outgoing[session.channel].initiate(attach, ROLE_RECEIVER)
+        link = self._channels.outgoing[session.channel].initiate(attach, ROLE_RECEIVER)
         assert isinstance(link, ReceiverLink)
         return link
 
@@ -323,7 +283,7 @@ class Connection:
             self._fail(Error("amqp:decode-error", str(decode_error)), events)
         except ProtocolError as protocol_error:
             self._fail(protocol_error.error, events)
-        for endpoint in self._incoming.values():
+        for endpoint in self._channels.incoming.values():
             endpoint.finish_batches()
         return events
 
@@ -343,31 +303,11 @@ class Connection:
         if self.phase in _HEADER_PHASES:
             header = self._splitter.next_header()
             if header:
-                self._on_header(header)
+                self.phase = self._handshake.on_header(self.phase, header)
             return bool(header)
         if self.phase is Phase.SASL or self.phase is Phase.OPEN:
             return self._step_handshake(events)
         return False
-
-    def _on_header(self, header: bytes) -> None:
-        if header == SASL_HEADER and self.phase is Phase.SASL_HEADER:
-            if self._is_server:
-                self._preface += [SASL_HEADER, mechanisms_frame()]
-            self.phase = Phase.SASL
-            return
-        may_skip = self._is_server and self._allow_no_sasl
-        if header == AMQP_HEADER and (self.phase is Phase.AMQP_HEADER or may_skip):
-            if self._is_server:
-                self._preface.append(AMQP_HEADER)
-            self.phase = Phase.OPEN
-            return
-        # §2.2: answer with the header we would have taken, then close the transport.
-        if self._is_server:
-            wanted = SASL_HEADER if self.phase is Phase.SASL_HEADER else AMQP_HEADER
-            self._preface.append(wanted)
-        raise ProtocolError(
-            Scope.CONNECTION, "amqp:not-implemented", f"a protocol header {header!r}"
-        )
 
     def _step_handshake(self, events: list[Event]) -> bool:
         splitter = self._splitter
@@ -382,41 +322,12 @@ class Connection:
             )
         performative = decode_composite(splitter.data, splitter.body, splitter.end)[0]
         if self.phase is Phase.SASL:
-            self._on_sasl(performative, events)
+            self.phase = self._handshake.on_sasl(performative, events)
         elif isinstance(performative, Open):
             self._on_open(performative, events)
         else:
             raise ProtocolError(Scope.CONNECTION, "amqp:illegal-state", "open was expected")
         return True
-
-    def _on_sasl(self, performative: Any, events: list[Event]) -> None:
-        if self._is_server:
-            init = take_init(performative)
-            self.phase = Phase.SASL_DECISION
-            events.append(SaslInitiated(init.mechanism, init.initial_response or b""))
-        else:
-            self._on_sasl_as_client(performative, events)
-
-    def _on_sasl_as_client(self, performative: Any, events: list[Event]) -> None:
-        if self._mechanism:
-            answer = answer_mechanisms(performative, self._mechanism, self._response)
-            self._preface.append(answer)
-            # Once it is sent the next frame must be the outcome.
-            self._mechanism = ""
-            return
-        ok = take_outcome(performative)
-        events.append(SaslFinished(ok))
-        if not ok:
-            raise ProtocolError(
-                Scope.CONNECTION, "amqp:unauthorized-access", "SASL authentication failed"
-            )
-        self.phase = Phase.AMQP_HEADER
-        self._release_output()
-
-    def _release_output(self) -> None:
-        """Client: from here on AMQP may go out."""
-        self._preface.append(AMQP_HEADER)
-        self._is_output_held = False
 
     def _on_open(self, peer: Open, events: list[Event]) -> None:
         if peer.max_frame_size < FRAME_SIZE_MIN:
@@ -424,6 +335,7 @@ class Connection:
                 Scope.CONNECTION, "amqp:invalid-field", "max-frame-size is below 512"
             )
         self.peer_open = peer
+        self._channels.peer_channel_max = peer.channel_max
         self._output.frame_size_max = min(peer.max_frame_size, self.limits.frame_size)
         self._splitter.frame_size_max = self.limits.frame_size
         if self._is_server:
@@ -436,7 +348,7 @@ class Connection:
         data = splitter.data
         body: i64 = splitter.body
         end: i64 = splitter.end
-        endpoint = self._incoming.get(splitter.channel)
+        endpoint = self._channels.incoming.get(splitter.channel)
         try:
             if endpoint is not None and end - body > 3 and data[body + 1] == 0x53:
                 code: i64 = data[body + 2]
@@ -456,7 +368,7 @@ class Connection:
         except ProtocolError as error:
             if error.scope is Scope.CONNECTION or endpoint is None:
                 raise
-            self._fail_session(endpoint, error.error, events)
+            self._channels.fail(endpoint, error.error, events)
 
     def _on_performative(self, performative: Any, channel: int, events: list[Event]) -> None:
         if isinstance(performative, Close):
@@ -464,18 +376,18 @@ class Connection:
         elif self.phase is Phase.CLOSING:
             return
         elif isinstance(performative, Begin):
-            self._on_begin(performative, channel, events)
+            self._channels.on_begin(performative, channel, events)
         else:
             self._on_session_frame(performative, channel, events)
 
     def _on_session_frame(self, performative: Any, channel: int, events: list[Event]) -> None:
-        endpoint = self._incoming.get(channel)
+        endpoint = self._channels.incoming.get(channel)
         if endpoint is None:
             raise ProtocolError(
                 Scope.CONNECTION, "amqp:not-allowed", f"no session on channel {channel}"
             )
         if isinstance(performative, End):
-            self._on_end(endpoint, channel, performative, events)
+            self._channels.on_end(endpoint, channel, performative, events)
         elif endpoint.session.state is not SessionState.ACTIVE:
             return
         elif isinstance(performative, Flow):
@@ -491,65 +403,6 @@ class Connection:
             raise ProtocolError(
                 Scope.CONNECTION, "amqp:not-allowed", type(performative).__name__.lower()
             )
-
-    def _on_begin(self, begin: Begin, channel: int, events: list[Event]) -> None:
-        if channel in self._incoming or channel > self.limits.channel_max:
-            raise ProtocolError(
-                Scope.CONNECTION, "amqp:not-allowed", f"channel {channel} cannot begin"
-            )
-        if begin.remote_channel is None:
-            endpoint = self._new_endpoint()
-            endpoint.session.begun(begin)
-            endpoint.session.begin(channel)
-        else:
-            known = self._outgoing.get(begin.remote_channel)
-            if known is None or known.session.peer_begin is not None:
-                raise ProtocolError(
-                    Scope.CONNECTION, "amqp:not-allowed", "a begin that answers none of ours"
-                )
-            endpoint = known
-            is_ending = endpoint.session.state is SessionState.END_SENT
-            endpoint.session.begun(begin)
-            if is_ending:
-                endpoint.session.state = SessionState.END_SENT
-        self._incoming[channel] = endpoint
-        events.append(SessionBegun(endpoint.session))
-
-    def _new_endpoint(self) -> Endpoint:
-        channel = 0
-        while channel in self._outgoing:
-            channel += 1
-        channel_max = 0xFFFF if self.peer_open is None else self.peer_open.channel_max
-        if channel > channel_max or len(self._outgoing) >= self.limits.sessions_max:
-            raise ProtocolError(
-                Scope.CONNECTION, "amqp:resource-limit-exceeded", "too many sessions"
-            )
-        endpoint = Endpoint(Session(channel, self.limits, self._output), self._names)
-        self._outgoing[channel] = endpoint
-        return endpoint
-
-    def _on_end(self, endpoint: Endpoint, channel: int, end: End, events: list[Event]) -> None:
-        session = endpoint.session
-        was_reported = session.state is SessionState.ENDED
-        if session.state is SessionState.ACTIVE:
-            session.end()
-        session.state = SessionState.ENDED
-        del self._incoming[channel]
-        del self._outgoing[session.channel]
-        if not was_reported:
-            links = endpoint.links
-            endpoint.release_names()
-            events.append(SessionEnded(session, links, end.error))
-
-    def _fail_session(self, endpoint: Endpoint, error: Error, events: list[Event]) -> None:
-        """End a session because of an error of the peer's; its end is then waited for."""
-        session = endpoint.session
-        if session.state is SessionState.ACTIVE:
-            session.end(error)
-            session.state = SessionState.ENDED
-            links = endpoint.links
-            endpoint.release_names()
-            events.append(SessionEnded(session, links, error))
 
     def _on_close(self, close: Close, events: list[Event]) -> None:
         if self.phase is Phase.RUNNING:

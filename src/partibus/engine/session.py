@@ -104,7 +104,9 @@ class Session:
         self.peer_begin = begin
         self.next_incoming_id = begin.next_outgoing_id
         self.remote_window = begin.incoming_window
-        self.state = SessionState.ACTIVE
+        # A session that we have ended meanwhile only waits for the peer's end.
+        if self.state is SessionState.BEGIN_SENT:
+            self.state = SessionState.ACTIVE
 
     def count_incoming(self) -> None:
         """Count a transfer frame of the peer and renew its window in time.
