@@ -215,6 +215,7 @@ async def test_a_send_that_waits_while_its_queue_is_deleted_is_answered(
     await asyncio.sleep(2)
     assert first.done
     assert second.done
+    assert world.nodes[0].host.drivers[0].up, "nobody writes to what was deleted"
     await world.stop()
 
 

@@ -242,12 +242,10 @@ class Driver:
             # Answers come first: who sent the same elsewhere meanwhile can still take this back.
             self._answer(None)
             for fragment, changes in zip(fragments, batch, strict=True):
-                if fragment.committed(changes):
-                    self._audience.shown(self, fragment)
-                if fragment.dirty:
-                    self.touch(fragment)
+                self._show(fragment, fragment.committed(changes))
             if was_congested and not self.congested:
-                self._show_all()
+                for fragment in list(self.fragments.values()):
+                    self._show(fragment, bool(len(fragment.window)))
             if self.commits % TRIM_EVERY_COMMITS == 0:
                 self._trim_idle()
             if (self._dirty or self._waiting) and not self._committing:
@@ -255,11 +253,14 @@ class Driver:
 
         self._disk.call(lambda: files.commit(batch), committed)
 
-    def _show_all(self) -> None:
-        """Receivers were not served while too much waited for the disk: now they are."""
-        for fragment in list(self.fragments.values()):
-            if len(fragment.window):
-                self._audience.shown(self, fragment)
+    def _show(self, fragment: Fragment, has_more: bool) -> None:
+        if self.fragments.get(fragment.key) is not fragment:
+            # Its entity was deleted meanwhile.
+            return
+        if fragment.dirty:
+            self.touch(fragment)
+        if has_more:
+            self._audience.shown(self, fragment)
 
     def _answer(self, refusal: Refusal | None) -> None:
         waiters, self._in_flight = self._in_flight, []
@@ -318,9 +319,7 @@ class Driver:
                 return
             size = sum(entry.size for entry in result)
             fragment.loaded(result, len(result) < LOAD_MESSAGES and size < LOAD_BYTES)
-            if fragment.dirty:
-                self.touch(fragment)
-            self._audience.shown(self, fragment)
+            self._show(fragment, has_more=True)
 
         self._disk.call(lambda: files.scan(number, after, LOAD_MESSAGES, LOAD_BYTES), loaded)
 
