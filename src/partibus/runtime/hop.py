@@ -153,9 +153,22 @@ class HopConnection(asyncio.Protocol):
 class Serving(HopConnection):
     """The side that is asked: another node's gateway, as an origin of subscriptions."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, knowledge: Knowledge, host: Host) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        knowledge: Knowledge,
+        host: Host,
+        served: set[Serving],
+    ) -> None:
         super().__init__(loop, knowledge)
         self._host = host
+        # All connections that are being served; whoever stops serving ends them.
+        self._served = served
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Another node wants to ask."""
+        super().connection_made(transport)
+        self._served.add(self)
 
     def received(self, item: Item) -> None:
         """A request from the other node."""
@@ -170,6 +183,7 @@ class Serving(HopConnection):
     def connection_lost(self, exc: Exception | None) -> None:
         """The other node is gone, and its receivers with it."""
         super().connection_lost(exc)
+        self._served.discard(self)
         self._host.forget(self)
 
 

@@ -140,6 +140,7 @@ class Node:
         self._lanes = [Lane() for _ in range(placement.stores)]
         self._ticking = False
         self._server: asyncio.AbstractServer | None = None
+        self._served: set[Serving] = set()
         self._closed = False
 
     # Life -----------------------------------------------------------------------------------
@@ -156,7 +157,7 @@ class Node:
             self._server = await listen(
                 self._loop,
                 self.placement.addresses[self.index],
-                lambda: Serving(self._loop, self, self.host),
+                lambda: Serving(self._loop, self, self.host, self._served),
             )
         for peer in self._remote.values():
             peer.start(self._loop)
@@ -171,6 +172,8 @@ class Node:
             peer.close()
         if self._server is not None:
             self._server.close()
+        for connection in list(self._served):
+            connection.abort()
         for driver in self.host.drivers.values():
             driver.close()
 
