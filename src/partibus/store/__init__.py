@@ -46,5 +46,11 @@ class Store(Protocol):
     def drop(self, number: int, count: int) -> bool:
         """Remove up to `count` entries of a fragment nobody needs; True once all of it is gone."""
 
+    def trim(self) -> bool:
+        """Give free space back, a bounded step; True while there is more to give.
+
+        For idle moments: the commits behind it wait for it.
+        """
+
     def close(self) -> None:
         """Give the store up. Everything committed stays."""

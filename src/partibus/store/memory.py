@@ -67,6 +67,8 @@ class MemoryStore:
                 fragment.last = entry.position
             for entry in changes.updated:
                 _change(fragment.entries[entry.position], entry)
+            for entry in changes.rewritten:
+                fragment.entries[entry.position] = duplicate(entry)
             fragment.remove(changes.removed)
 
     def scan(self, number: int, after: int, count: int, size: int) -> list[Entry]:
@@ -107,6 +109,10 @@ class MemoryStore:
         del self._fragments[number]
         return True
 
+    def trim(self) -> bool:
+        """Memory is given back as entries go."""
+        return False
+
     def close(self) -> None:
         """Give the store up."""
         self._closed = True
@@ -124,7 +130,8 @@ class MemoryStore:
                 assert entry.position > last, f"position {entry.position} after {last}"
                 last = entry.position
             added = {entry.position for entry in changes.added}
-            assert all(e.position in present or e.position in added for e in changes.updated)
+            changed = changes.updated + changes.rewritten
+            assert all(e.position in present or e.position in added for e in changed)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -7,11 +7,11 @@ written here.
 
 from __future__ import annotations
 
-import json
 from array import array
 from typing import Any, cast
 
 import apsw
+import msgspec
 
 from partibus.broker.records import POSITION_BITS, POSITION_MAX, Entry
 from partibus.store import statements
@@ -23,6 +23,8 @@ _RARE = len(statements.PLAIN_COLUMNS)
 # A row is the plain columns, then the rare ones where there are any. JSON has numbers, text and
 # null; which column holds which is known from the schema.
 Row = list[Any]
+
+_read_rows = msgspec.json.Decoder(list[Row]).decode
 
 
 def scan_rows(cursor: apsw.Cursor, number: int, after: int, count: int, size: int) -> list[Row]:
@@ -48,8 +50,8 @@ def _decode(cursor: apsw.Cursor) -> list[Row]:
     plain, full = cursor.fetchall()[0]
     assert isinstance(plain, str)
     assert isinstance(full, str)
-    rows: list[Row] = json.loads(plain)
-    rest: list[Row] = json.loads(full)
+    rows = _read_rows(plain)
+    rest = _read_rows(full)
     if rest:
         rows += rest
     # Each list is in order as it was read; sorting says so rather than relying on it.
@@ -80,7 +82,9 @@ def entries(cursor: apsw.Cursor, number: int, rows: list[Row], sequence_base: in
             enqueued_ms,
         )
         if len(row) > _RARE:
-            _complete(entry, row[_RARE:])
+            _complete(entry, row[_RARE:-1])
+            if row[-1]:
+                _take_own_content(cursor, base + position, kept_length, entry)
         found.append(entry)
     return found
 
@@ -97,6 +101,13 @@ def _complete(entry: Entry, rare: Row) -> None:
     entry.origin = origin or 0
     entry.hops = hops or 0
     entry.source = source
+
+
+def _take_own_content(cursor: apsw.Cursor, key: int, kept_length: int, entry: Entry) -> None:
+    """The message was rewritten: what its bundle holds of it is old."""
+    content = cursor.execute(statements.SELECT_CONTENT, (key,)).get
+    assert isinstance(content, bytes)
+    entry.kept, entry.bare = content[:kept_length], content[kept_length:]
 
 
 def _contents(cursor: apsw.Cursor, base: int, rows: list[Row]) -> dict[int, bytes]:

@@ -74,7 +74,8 @@ CREATE TABLE message(
     due_ms INTEGER,
     origin INTEGER,
     hops INTEGER,
-    source TEXT
+    source TEXT,
+    content BLOB
 );
 CREATE INDEX message_session ON message(position >> 44, session) WHERE session IS NOT NULL;
 CREATE INDEX message_due ON message(due_ms) WHERE state = 2;

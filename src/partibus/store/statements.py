@@ -73,6 +73,11 @@ UPDATE_MESSAGES = Rows(
     len(UPDATED_COLUMNS),
     ") AS new WHERE message.position = new.column1",
 )
+# A message whose content changed keeps the new one in its own row; what its bundle holds of it is
+# dead until the bundle goes. Rare, so one row a statement.
+REWRITE_MESSAGE = (
+    "UPDATE message SET kept_length = ?, kept_count = ?, length = ?, content = ? WHERE position = ?"
+)
 UPDATE_FRAGMENT = (
     f"UPDATE fragment SET {', '.join(f'{name} = ?' for name in COUNTER_FIELDS)} WHERE number = ?"
 )
@@ -111,7 +116,7 @@ SELECT_FRAGMENTS = (
 # The rows come as two JSON arrays in one row of result: one step however many messages.
 _PLAIN = (
     "deliveries = 0 AND state = 0"
-    " AND coalesce(expires_ms, sequence, session, due_ms, origin, hops, source) IS NULL"
+    " AND coalesce(expires_ms, sequence, session, due_ms, origin, hops, source, content) IS NULL"
 )
 _SHOWN = f"position & {POSITION_MAX}, position - body, " + ", ".join(PLAIN_COLUMNS[2:])
 
@@ -119,7 +124,7 @@ _SHOWN = f"position & {POSITION_MAX}, position - body, " + ", ".join(PLAIN_COLUM
 def _as_json(chosen: str) -> str:
     return f"""
     SELECT json_group_array(json_array({_SHOWN})) FILTER (WHERE {_PLAIN}),
-           json_group_array(json_array({_SHOWN}, {", ".join(RARE_COLUMNS)}))
+           json_group_array(json_array({_SHOWN}, {", ".join(RARE_COLUMNS)}, content IS NOT NULL))
                FILTER (WHERE NOT ({_PLAIN}))
     FROM ({chosen})"""
 
@@ -129,6 +134,7 @@ SCAN = _as_json(
     " ORDER BY position LIMIT ?"
 )
 FIND = _as_json("SELECT * FROM message WHERE position IN (SELECT value FROM carray(?))")
+SELECT_CONTENT = "SELECT content FROM message WHERE position = ?"
 SELECT_BODY = "SELECT id, content FROM body WHERE id = ?"
 SELECT_BODIES = "SELECT id, content FROM body WHERE id IN (SELECT value FROM carray(?))"
 

@@ -38,6 +38,9 @@ def write(cursor: apsw.Cursor, batch: list[Changes]) -> None:
             gathered.add(changes)
         for entry in changes.updated:
             gathered.update(base, entry)
+        for entry in changes.rewritten:
+            gathered.update(base, entry)
+            gathered.rewrite(base, entry)
         removed.extend([base + position for position in changes.removed])
     gathered.write(cursor)
     if removed:
@@ -48,7 +51,7 @@ def write(cursor: apsw.Cursor, batch: list[Changes]) -> None:
 class _Gathered:
     """Rows to be written, flat: the values of one row after those of another."""
 
-    __slots__ = ("bodies", "full", "plain", "updated")
+    __slots__ = ("bodies", "full", "plain", "rewritten", "updated")
 
     def __init__(self) -> None:
         self.bodies: list[Value] = []
@@ -56,6 +59,7 @@ class _Gathered:
         self.full: list[Value] = []
         # By key: what an entry became last is what counts.
         self.updated: dict[int, tuple[Value, ...]] = {}
+        self.rewritten: list[tuple[Value, ...]] = []
 
     def add(self, changes: Changes) -> None:
         base = changes.number << POSITION_BITS
@@ -100,6 +104,11 @@ class _Gathered:
             entry.due_ms or None,
         )
 
+    def rewrite(self, base: int, entry: Entry) -> None:
+        content = entry.kept + entry.bare
+        key = base + entry.position
+        self.rewritten.append((len(entry.kept), entry.kept_count, len(content), content, key))
+
     def write(self, cursor: apsw.Cursor) -> None:
         _execute_rows(cursor, statements.INSERT_BODIES, self.bodies)
         _execute_rows(cursor, statements.INSERT_PLAIN, self.plain)
@@ -110,6 +119,8 @@ class _Gathered:
             _execute_rows(cursor, statements.UPDATE_MESSAGES, flat)
             found = cursor.connection.total_changes() - before
             assert found == len(self.updated), "an updated entry does not exist"
+        for row in self.rewritten:
+            cursor.execute(statements.REWRITE_MESSAGE, row)
 
 
 def _is_plain(entry: Entry) -> bool:

@@ -320,8 +320,10 @@ class StoreAgainstDict(RuleBasedStateMachine):
             self.model[number][position] = fields(entry)
 
     @precondition(lambda self: any(self.model.values()))
-    @rule(data=st.data(), times=st.tuples(_time, _time, _time))
-    def update(self, data: st.DataObject, times: tuple[int, int, int]) -> None:
+    @rule(data=st.data(), times=st.tuples(_time, _time, _time), content=st.none() | st.binary())
+    def update(
+        self, data: st.DataObject, times: tuple[int, int, int], content: bytes | None
+    ) -> None:
         number = data.draw(st.sampled_from([n for n, kept in self.model.items() if kept]))
         positions = data.draw(st.sets(st.sampled_from(sorted(self.model[number]))))
         for position in positions:
@@ -330,7 +332,12 @@ class StoreAgainstDict(RuleBasedStateMachine):
             entry.enqueued_ms, entry.expires_ms, entry.due_ms = times
             entry.deliveries += 1
             entry.state = State((entry.state + 1) % 3)
-            self.changes(number).updated.append(entry)
+            changes = self.changes(number)
+            if content is None:
+                changes.updated.append(entry)
+            else:
+                entry.bare, entry.kept, entry.kept_count = content, content[:1], len(content[:1])
+                changes.rewritten.append(entry)
             self.model[number][position] = fields(entry)
         self.commit()
 

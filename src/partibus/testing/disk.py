@@ -152,6 +152,10 @@ class SimulatedStore:
         """Remove up to `count` entries of a fragment."""
         return self._open().drop(number, count)
 
+    def trim(self) -> bool:
+        """There is nothing to give back."""
+        return self._open().trim()
+
     def close(self) -> None:
         """Give the store up; the disk can be opened again."""
         if self._durable is not None:
