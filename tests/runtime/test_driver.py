@@ -209,7 +209,7 @@ async def test_a_send_that_waits_while_its_queue_is_deleted_is_answered(
     first = door.sending([incoming(b"a")])
     await world.settle()
     second = door.sending([incoming(b"b")])
-    world.catalog.delete_queue("q", 0)
+    world.catalog.delete_queue("q", 1)
     await asyncio.sleep(2)
     world.lanes[0].release()
     await asyncio.sleep(2)

@@ -238,20 +238,23 @@ class Driver:
             if isinstance(result, Exception):
                 self._fail(result)
                 return
-            self.commits += 1
             # Answers come first: who sent the same elsewhere meanwhile can still take this back.
             self._answer(None)
             for fragment, changes in zip(fragments, batch, strict=True):
                 self._show(fragment, fragment.committed(changes))
-            if was_congested and not self.congested:
-                for fragment in list(self.fragments.values()):
-                    self._show(fragment, bool(len(fragment.window)))
-            if self.commits % TRIM_EVERY_COMMITS == 0:
-                self._trim_idle()
-            if (self._dirty or self._waiting) and not self._committing:
-                self._flush()
+            self._after_commit(was_congested)
 
         self._disk.call(lambda: files.commit(batch), committed)
+
+    def _after_commit(self, was_congested: bool) -> None:
+        self.commits += 1
+        if was_congested and not self.congested:
+            for fragment in list(self.fragments.values()):
+                self._show(fragment, bool(len(fragment.window)))
+        if self.commits % TRIM_EVERY_COMMITS == 0:
+            self._trim_idle()
+        if (self._dirty or self._waiting) and not self._committing:
+            self._flush()
 
     def _show(self, fragment: Fragment, has_more: bool) -> None:
         if self.fragments.get(fragment.key) is not fragment:

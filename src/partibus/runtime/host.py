@@ -47,6 +47,8 @@ class Host:
         self.drivers: dict[int, Driver] = {}
         self._dispensers: dict[Desk, Dispenser] = {}
         self._subscribers: dict[tuple[Origin, int], tuple[Dispenser, Subscriber]] = {}
+        # Sends that may be taken back while they wait for the disk: where, and which positions.
+        self._under_way: dict[tuple[Origin, int], tuple[Fragment, range]] = {}
         # Fragments that an operator or a test has taken down.
         self.down: set[tuple[int, int]] = set()
 
@@ -62,7 +64,7 @@ class Host:
         """
         try:
             if isinstance(request, Send):
-                self._send(request, answer)
+                self._send(request, origin, answer)
             elif isinstance(request, Settle):
                 self._settle(request, answer)
             elif isinstance(request, Credit):
@@ -76,7 +78,7 @@ class Host:
             elif isinstance(request, Renew):
                 self._renew(request, answer)
             else:
-                self._discard(request, answer)
+                self._discard(request, origin, answer)
         except Refusal as refusal:
             answer(refused(refusal))
 
@@ -106,17 +108,28 @@ class Host:
         key = FragmentKey(request.entity, request.incarnation, request.partition, SubQueue.ACTIVE)
         return driver, driver.fragment(key, entity.description)
 
-    def _send(self, request: Send, answer: Answer) -> None:
+    def _send(self, request: Send, origin: Origin, answer: Answer) -> None:
         driver, fragment = self._target(request)
         first = fragment.send(request.messages, self._clock.now_ms())
         driver.touch(fragment)
+        place = origin, request.ticket
+        if request.ticket:
+            self._under_way[place] = fragment, range(first, first + len(request.messages))
 
         def durable(refusal: Refusal | None) -> None:
+            self._under_way.pop(place, None)
             answer(Reply(number=first) if refusal is None else refused(refusal))
 
         driver.when_durable(durable)
 
-    def _discard(self, request: Discard, answer: Answer) -> None:
+    def _discard(self, request: Discard, origin: Origin, answer: Answer) -> None:
+        if request.ticket:
+            # It is durable already, and its answer on the way, where it is not found.
+            waiting, positions = self._under_way.get((origin, request.ticket), (None, range(0)))
+            if waiting is not None:
+                waiting.discard(list(positions))
+            answer(DONE)
+            return
         driver, fragment = self._target(request)
         if not fragment.discard(request.positions):
             answer(DONE)

@@ -139,6 +139,7 @@ class Node:
         self._next_receiver = 1
         self._lanes = [Lane() for _ in range(placement.stores)]
         self._ticking = False
+        self._tickets = 0
         self._server: asyncio.AbstractServer | None = None
         self._served: set[Serving] = set()
         self._closed = False
@@ -257,6 +258,11 @@ class Node:
         """The store said that it is unavailable."""
         self._lanes[store].avoid_until_ms = self.clock.now_ms() + span_ms
 
+    def new_ticket(self) -> int:
+        """A number by which a send can be taken back before it is answered."""
+        self._tickets += 1
+        return self._tickets
+
     def under_way(self, store: int, pending: Pending) -> None:
         """A send is on its way to a store."""
         lane = self._lanes[store].pending
@@ -274,7 +280,7 @@ class Node:
         for lane in self._lanes:
             lane.stalled(now_ms)
             for pending in lane.overdue(now_ms):
-                pending.sender.reroute(pending)
+                pending.sender.overdue(pending)
         if any(lane.pending for lane in self._lanes) and not self._closed:
             self._ticking = True
             self.clock.call_at(now_ms + PENDING_TICK_MS, self._tick)

@@ -20,16 +20,22 @@ class Send(msgspec.Struct, tag="s", array_like=True):
     incarnation: int
     partition: int
     messages: list[Incoming]
+    # The sender's own number for what it may want to take back before it is answered; 0: nothing.
+    ticket: int = 0
 
 
 class Discard(msgspec.Struct, tag="x", array_like=True):
-    """Remove copies: they were accepted late, after the same messages were sent elsewhere."""
+    """Remove copies: the same messages were sent elsewhere, because the store was late.
+
+    Either the positions are known, from a late answer; or the ticket of the send that has none.
+    """
 
     store: int
     entity: int
     incarnation: int
     partition: int
     positions: list[int]
+    ticket: int = 0
 
 
 class Settle(msgspec.Struct, tag="e", array_like=True):

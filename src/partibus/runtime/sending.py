@@ -56,6 +56,7 @@ class Pending:
         "sender",
         "sent",
         "sent_ms",
+        "ticket",
         "tried",
     )
 
@@ -70,6 +71,7 @@ class Pending:
         self.sent_ms = now_ms
         self.answered = False
         self.rerouted = False
+        self.ticket = 0
         self.tried = {index}
 
     @property
@@ -198,7 +200,9 @@ class Sender:
         partition = entity.partitions[pending.index]
         store = entity.store_of(partition, node.stores)
         messages = [message for item in pending.items for message in item[1]]
-        request = Send(store, entity.id, entity.incarnation, partition, messages)
+        if pending.keyless:
+            pending.ticket = node.new_ticket()
+        request = Send(store, entity.id, entity.incarnation, partition, messages, pending.ticket)
         node.under_way(store, pending)
         node.owner(store).call(request, lambda reply: self._answered(request, pending, reply))
 
@@ -224,6 +228,17 @@ class Sender:
             ),
             lambda _: None,
         )
+
+    def overdue(self, pending: Pending) -> None:
+        """The store does not answer: it shall not show what goes elsewhere now."""
+        entity, node = self.entity, self._node
+        if entity is not None:
+            partition = entity.partitions[pending.index]
+            store = entity.store_of(partition, node.stores)
+            node.owner(store).tell(
+                Discard(store, entity.id, entity.incarnation, partition, [], pending.ticket)
+            )
+        self.reroute(pending)
 
     def reroute(self, pending: Pending, refusal: Refusal | None = None) -> None:
         """Send messages without a key to a fragment that was not tried yet."""
