@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from partibus.gateway.connection import HELD_BYTES_MAX, WRITE_BACKLOG_BYTES_MAX, WRITE_BUFFER_BYTES
+from partibus.gateway.connection import WRITE_BACKLOG_BYTES_MAX, WRITE_BUFFER_BYTES
+from partibus.gateway.pacing import HELD_BYTES_MAX
 from partibus.wire.performatives import Accepted
 
 PEEK_LOCK = {"snd_settle_mode": 0, "rcv_settle_mode": 1}

@@ -170,3 +170,17 @@ def test_a_link_that_is_gone_leaves_its_messages_stored(
     world.settle()
     world.release_disks()
     assert len(received(client)) == 1
+
+
+def test_a_delivery_id_used_twice_hurts_nobody(world: Any, make_message: Make) -> None:
+    world.create_queue("q")
+    client = world.authorised()
+    sender = client.sender("q")
+    world.hold_disks()
+    for _ in range(3):
+        client.session.next_delivery_id = 0
+        sender.send(b"t", make_message())
+    world.settle()
+    world.release_disks()
+    assert client.pipe.protocol._pacing.held == 0
+    assert len(received(client)) == 3

@@ -14,6 +14,7 @@ from partibus.broker.access import (
     Grant,
     Scope,
     TokenMalformed,
+    check_key,
     check_token,
     resource_path,
 )
@@ -44,6 +45,18 @@ def namespace_rules(carrier: Carrier) -> list[AccessRule]:
     """The rules that stand on the whole namespace."""
     rules = list(carrier.node.snapshot.rules_of())
     return [*rules, EMULATOR_RULE] if carrier.settings.dev else rules
+
+
+def check_plain(carrier: Carrier, response: bytes) -> bool:
+    """Whether a SASL PLAIN response is a rule's name and key; the connection is theirs then."""
+    parts = response.split(b"\0")
+    if len(parts) != 3:
+        return False
+    name, key = (part.decode("utf-8", "replace") for part in parts[1:])
+    grant = check_key(name, key, namespace_rules(carrier))
+    if grant is not None:
+        carrier.claims.admit(grant)
+    return grant is not None
 
 
 def answer_cbs(carrier: Carrier, request: Request, origin: RequestLink) -> None:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
-from partibus.broker.access import check_key
 from partibus.engine.connection import Connection
 from partibus.engine.events import (
     Closed,
@@ -28,9 +27,10 @@ from partibus.engine.events import (
 from partibus.engine.limits import Limits
 from partibus.engine.session import Session
 from partibus.gateway.bindings import Binding
-from partibus.gateway.cbs import namespace_rules
+from partibus.gateway.cbs import check_plain
 from partibus.gateway.claims import Claims
 from partibus.gateway.links import bind
+from partibus.gateway.pacing import Pacing
 from partibus.gateway.settings import GatewaySettings
 from partibus.gateway.tracking import Tracking
 from partibus.gateway.upkeep import Overdue, Upkeep
@@ -41,9 +41,6 @@ from partibus.wire.performatives import Error, Open
 log = logging.getLogger(__name__)
 
 IDLE_TIME_OUT_MS = 240_000
-# Bytes taken in that are not durable yet: above this nothing more is read from the socket.
-HELD_BYTES_MAX = 8 * 1_048_576
-HELD_BYTES_RESUME = HELD_BYTES_MAX // 2
 # Above this the socket counts as full and receivers pause.
 WRITE_BUFFER_BYTES = 1_048_576
 # A peer that reads nothing while we only answer it is dropped.
@@ -92,8 +89,10 @@ class GatewayConnection(asyncio.Protocol):
         self._turn_due = False
         self._throttled = False
         self._write_paused = False
-        self._held = 0
-        self._read_paused = False
+        self._pacing = Pacing()
+        # Bindings call these for every batch of messages.
+        self.hold = self._pacing.hold
+        self.release = self._pacing.release
         self._shutting_down: Error | None = None
         # Our close is out: only the engine's deadline for the answer counts.
         self._ending = False
@@ -115,9 +114,11 @@ class GatewayConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is ours."""
-        assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
-        self._transport = transport  # type: ignore[assignment]
-        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)  # type: ignore[attr-defined]
+        # uvloop's transports are none of asyncio's classes, but have all their methods.
+        writable = cast(asyncio.Transport, transport)
+        self._transport = writable
+        self._pacing.use(writable)
+        writable.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self._plan_upkeep()
         self._set_timer()
 
@@ -136,6 +137,7 @@ class GatewayConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone, and everything with it."""
         self._transport = None
+        self._pacing.use(None)
         self._handle(self._engine.receive_eof())
         self._unbind_all()
         if self._timer is not None:
@@ -180,9 +182,9 @@ class GatewayConnection(asyncio.Protocol):
             awake, self._awake = self._awake, {}
             for binding in awake:
                 binding.flush()
-        if self._shutting_down is not None and not self._held:
+        if self._shutting_down is not None and not self._pacing.held:
             self._close(self._shutting_down)
-            self._resume_reading()
+            self._pacing.go_on()
         self._in_turn = False
         self._write()
         if self._roomless:
@@ -266,21 +268,10 @@ class GatewayConnection(asyncio.Protocol):
     def _on_sasl(self, event: SaslInitiated) -> None:
         ok = True
         if event.mechanism == "PLAIN":
-            ok = self._check_plain(event.response)
+            ok = check_plain(self, event.response)
             if not ok:
                 log.warning("SASL PLAIN refused peer=%s", self.peer_name)
         self._handle(self._engine.sasl_outcome(ok))
-
-    def _check_plain(self, response: bytes) -> bool:
-        """A rule's name and key authorise the whole connection."""
-        parts = response.split(b"\0")
-        if len(parts) != 3:
-            return False
-        name, key = (part.decode("utf-8", "replace") for part in parts[1:])
-        grant = check_key(name, key, namespace_rules(self))
-        if grant is not None:
-            self.claims.admit(grant)
-        return grant is not None
 
     def _on_attached(self, event: LinkAttached) -> None:
         binding = bind(self, event.link, event.attach)
@@ -343,24 +334,6 @@ class GatewayConnection(asyncio.Protocol):
         """The bindings of a session's links."""
         return [binding for binding in self._bindings if binding.link.session is session]
 
-    def hold(self, size: int) -> None:
-        """This many bytes were taken in and are not durable yet."""
-        self._held += size
-        if self._held > HELD_BYTES_MAX and not self._read_paused and self._transport is not None:
-            self._read_paused = True
-            self._transport.pause_reading()
-
-    def release(self, size: int) -> None:
-        """They are now."""
-        self._held -= size
-        if self._read_paused and self._held <= HELD_BYTES_RESUME and self._shutting_down is None:
-            self._resume_reading()
-
-    def _resume_reading(self) -> None:
-        if self._read_paused and self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
-        self._read_paused = False
-
     def throttle(self) -> None:
         """No more deliveries until the socket has taken what was written."""
         if not self._throttled:
@@ -412,9 +385,7 @@ class GatewayConnection(asyncio.Protocol):
         self._shutting_down = self.tracking.error(
             "amqp:connection:forced", "The broker is shutting down."
         )
-        if not self._read_paused:
-            self._read_paused = True
-            self._transport.pause_reading()
+        self._pacing.stop()
         self._take_turn()
 
     def abort(self) -> None:

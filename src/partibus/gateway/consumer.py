@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from partibus.broker.access import Right
 from partibus.broker.descriptions import Entity
-from partibus.broker.errors import NotImplementedHere, Refusal
+from partibus.broker.errors import Refusal
 from partibus.broker.records import SubQueue
 from partibus.broker.settlement import COMPLETE, RELEASE, Settlement
 from partibus.engine.events import Settlements
@@ -159,7 +159,7 @@ class Consumer(Binding):
             return
         try:
             settlement = read_outcome(state)
-        except NotImplementedHere as refusal:
+        except Refusal as refusal:
             self._refuse(event, refusal)
             return
         echo = None if event.settled else _ECHOES.get(type(state))

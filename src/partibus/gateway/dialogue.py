@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from uuid import UUID
 
 from partibus.broker.access import Right
 from partibus.engine.delivery import Delivery
@@ -18,7 +19,7 @@ from partibus.gateway.outcomes import as_optional_text, as_text
 from partibus.wire.codec import decode, encode, encode_list
 from partibus.wire.errors import DecodeError
 from partibus.wire.performatives import ACCEPTED, Rejected
-from partibus.wire.values import Described
+from partibus.wire.values import Described, ULong
 
 REQUEST_CREDIT = 100
 # Responses that wait because the client gave no credit; more than it may have asked at once.
@@ -26,6 +27,7 @@ RESPONSES_WAITING_MAX = 2 * REQUEST_CREDIT
 
 _PROPERTIES, _APPLICATION_PROPERTIES, _DATA, _VALUE = 0x73, 0x74, 0x75, 0x77
 _MESSAGE_ID, _REPLY_TO = 0, 4
+_MESSAGE_ID_TYPES = (str, UUID, ULong, bytes, type(None))
 _NULL = b"\x40"
 
 
@@ -54,6 +56,8 @@ def read_request(payload: bytes) -> Request:
         value = section.value
         if section.descriptor == _PROPERTIES and isinstance(value, list):
             request.message_id = value[_MESSAGE_ID] if value else None
+            if not isinstance(request.message_id, _MESSAGE_ID_TYPES):
+                raise DecodeError("a message-id of an unknown type")
             if len(value) > _REPLY_TO:
                 request.reply_to = as_optional_text(value[_REPLY_TO])
         elif section.descriptor == _APPLICATION_PROPERTIES and isinstance(value, dict):

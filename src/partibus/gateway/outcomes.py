@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from partibus.broker.errors import NotImplementedHere
+from partibus.broker.errors import InvalidArgument, NotImplementedHere
 from partibus.broker.settlement import COMPLETE, RELEASE, Outcome, Settlement
 from partibus.wire.codec import encode
+from partibus.wire.errors import EncodeError
 from partibus.wire.performatives import Accepted, Error, Modified, Rejected, TransactionalState
 
 DEAD_LETTER_CONDITION = "com.microsoft:dead-letter"
@@ -46,7 +47,10 @@ def encode_changes(changes: Mapping[object, object] | Mapping[str, object]) -> b
     """Properties to modify as an encoded map with string keys; nothing where there are none."""
     if not changes:
         return b""
-    return encode({as_text(key): value for key, value in changes.items()})
+    try:
+        return encode({as_text(key): value for key, value in changes.items()})
+    except EncodeError as error:
+        raise InvalidArgument(f"The properties to modify have no plain values: {error}.") from error
 
 
 def as_text(value: object) -> str:

@@ -74,9 +74,11 @@ class Publisher(Binding):
                 self._send(items, settled)
                 items = []
                 settled = delivery.settled
-            sizes[delivery.delivery_id] = len(payload)
+            delivery_id = delivery.delivery_id
+            # A broken client may use an id twice.
+            sizes[delivery_id] = sizes.get(delivery_id, 0) + len(payload)
             size += len(payload)
-            items.append((delivery.delivery_id, messages))
+            items.append((delivery_id, messages))
         self._carrier.hold(size)
         self._send(items, settled)
         self._carrier.wake(self)
@@ -106,7 +108,7 @@ class Publisher(Binding):
         pop = self._sizes.pop
         size = 0
         for delivery_id in delivery_ids:
-            size += pop(delivery_id)
+            size += pop(delivery_id, 0)
         self._carrier.release(size)
         self._carrier.wake(self)
 
