@@ -3,7 +3,8 @@
 #   make run     start a broker with its data in ./data
 #   make test    run the tests
 #   make check   what must pass before a change is proposed: style, types, imports, tests
-#   make bench   measure;  make chaos   kill and pause real processes under load
+#   make bench   measure beside RabbitMQ (make bench QUICK=1 for a first look)
+#   make chaos   kill and pause real processes under load
 #   make clean   remove what was made here (not ./data)
 
 VENV ?= .venv
@@ -41,13 +42,13 @@ format: $(DEVELOPMENT)
 	$(BIN)/ruff format .
 
 bench: $(DEVELOPMENT)
-	$(BIN)/python -m benchmarks $(ARGS)
+	$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(ARGS)
 
 chaos: $(DEVELOPMENT)
 	$(BIN)/python -m pytest tests/chaos -m slow $(ARGS)
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-bench build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -rf src/*.egg-info
 
