@@ -6,12 +6,17 @@ the driver takes all of it after every call, and senders look at `size` before t
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from librt.strings import BytesWriter
 
 from partibus.wire.composites import compose
 from partibus.wire.frames import FRAME_AMQP, FRAME_SIZE_MIN, write_frame
+
+
+# A buffer of this size is used again: growing a new one for every write costs page faults. A
+# larger one is given back, so that thousands of idle connections do not hold on to their peaks.
+_KEPT_MAX: Final = 65536
 
 
 class Output:
@@ -37,5 +42,8 @@ class Output:
         if len(self.writer) == 0:
             return b""
         data = self.writer.getvalue()
-        self.writer = BytesWriter()
+        if len(data) > _KEPT_MAX:
+            self.writer = BytesWriter()
+        else:
+            self.writer.truncate(0)
         return data

@@ -302,7 +302,8 @@ def _read_annotations(found: Sections, data: bytes, pos: i64, end: i64) -> None:
     pos = pos + 3 if data[pos] == 0xC1 else compound_start(data, pos)
     if count % 2:
         raise DecodeError("a map with a key without value")
-    pieces: list[bytes] = []
+    # Only what is dropped or changed makes more than one piece; most messages have neither.
+    pieces: list[bytes] | None = None
     kept_from = pos
     for _ in range(0, count, 2):
         start = pos
@@ -318,6 +319,7 @@ def _read_annotations(found: Sections, data: bytes, pos: i64, end: i64) -> None:
         if meaning is None or data[value] == 0x40:
             continue
         if meaning == _OUT_ONLY:
+            pieces = [] if pieces is None else pieces
             pieces.append(data[kept_from:start])
             kept_from = pos
             found.kept_count -= 1
@@ -331,13 +333,13 @@ def _read_annotations(found: Sections, data: bytes, pos: i64, end: i64) -> None:
                 found.via_partition_key = text
             if data[value] & 0xEF != 0xA1:
                 # A re-sent message has binary here; typed clients expect the string.
-                pieces.append(data[kept_from:value])
-                pieces.append(bytes([0xA1 | data[value] & 0x10]))
+                pieces = [] if pieces is None else pieces
+                pieces += [data[kept_from:value], bytes([0xA1 | data[value] & 0x10])]
                 kept_from = value + 1
     if pos != end:
         raise DecodeError("the annotations are longer than their pairs")
-    pieces.append(data[kept_from:pos])
-    found.kept_annotations = b"".join(pieces) if len(pieces) > 1 else pieces[0]
+    rest = data[kept_from:pos]
+    found.kept_annotations = rest if pieces is None else b"".join([*pieces, rest])
 
 
 def _key(data: bytes, pos: i64, end: i64) -> bytes:
