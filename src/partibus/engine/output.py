@@ -13,7 +13,6 @@ from librt.strings import BytesWriter
 from partibus.wire.composites import compose
 from partibus.wire.frames import FRAME_AMQP, FRAME_SIZE_MIN, write_frame
 
-
 # A buffer of this size is used again: growing a new one for every write costs page faults. A
 # larger one is given back, so that thousands of idle connections do not hold on to their peaks.
 _KEPT_MAX: Final = 65536
