@@ -23,7 +23,7 @@ from partibus.store.directory import DataDirectory
 
 NOW_MS = 1_700_000_000_000
 FILE = b"""{"UserConfig": {"Namespaces": [{"Name": "ns",
-  "Queues": [{"Name": "q"}], "Topics": [{"Name": "t"}]}]}}"""
+  "Queues": [{"Name": "q", "Properties": {"RequiresSession": true}}], "Topics": [{"Name": "t"}]}]}}"""
 
 
 def test_the_first_start_makes_a_root_key_that_later_starts_keep(tmp_path: Path) -> None:
@@ -106,6 +106,8 @@ def test_the_last_word_is_ready(tmp_path: Path) -> None:
         f"SharedAccessKey={root.primary_key};UseDevelopmentEmulator=true;" in text
     )
     assert "SharedAccessKey=SAS_KEY_VALUE;" in text
-    assert "not served yet:    topics t" in text
+    assert "not served yet:    topics (t)" in text
+    assert "not served yet:    sessions (q)" in text
+    assert "duplicate detection" not in text
     assert str(tmp_path) in text
     assert said[-1] == "ready"

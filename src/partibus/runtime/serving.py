@@ -19,6 +19,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from partibus import __version__
+from partibus.broker.descriptions import QueueDescription
+from partibus.broker.durations import FOREVER_MS
 from partibus.broker.profiles import DEFAULT_PROFILE
 from partibus.config import Configuration, ServeSettings, read_configuration
 from partibus.runtime.clock import clock_base_ms, utc_ms
@@ -39,6 +41,16 @@ KEY_BYTES = 32
 EMULATOR_KEY = "SAS_KEY_VALUE"
 # Names of Unix sockets have room for about a hundred bytes.
 SOCKET_PATH_MAX = 100
+
+# What a queue may ask for that this release keeps but does not do yet.
+NOT_SERVED: tuple[tuple[str, Callable[[QueueDescription], bool]], ...] = (
+    ("sessions", lambda queue: queue.requires_session),
+    ("duplicate detection", lambda queue: queue.requires_duplicate_detection),
+    ("expiry of messages", lambda queue: queue.default_ttl_ms < FOREVER_MS),
+    ("forwarding", lambda queue: bool(queue.forward_to or queue.forward_dead_letters_to)),
+    ("deletion when idle", lambda queue: queue.auto_delete_on_idle_ms < FOREVER_MS),
+)
+NAMES_SAID_MAX = 5
 
 Say = Callable[[str], None]
 
@@ -177,11 +189,21 @@ def announce(
     if settings.dev:
         say(f"emulator's key:    {connection_string(host, amqp, EMULATOR_KEY)}")
         log.warning("development: clients without a key and with the emulator's key are let in")
-    if applied is not None and applied.topics_not_served:
-        names = ", ".join(applied.topics_not_served)
-        say(f"not served yet:    topics {names}")
-        log.warning("topics are not served yet names=%s", names)
+    topics = list(applied.topics_not_served) if applied else []
+    for what, names in {"topics": topics, **not_served(snapshot)}.items():
+        if names:
+            more = ", ..." if len(names) > NAMES_SAID_MAX else ""
+            say(f"not served yet:    {what} ({', '.join(names[:NAMES_SAID_MAX])}{more})")
+            log.warning("not served yet: %s entities=%d", what, len(names))
     say("ready")
+
+
+def not_served(snapshot: Snapshot) -> dict[str, list[str]]:
+    """What queues ask for that is not done yet, and which queues."""
+    return {
+        what: [each.name for each in snapshot.by_id.values() if asks_for(each.description)]
+        for what, asks_for in NOT_SERVED
+    }
 
 
 def public_host(host: str) -> str:
