@@ -95,30 +95,3 @@ def test_everything_a_client_says_may_come_in_one_read_or_byte_by_byte(
     world.settle()
     assert type(client.outcomes(sender)[number]) is Accepted
     assert len(client.deliveries(link)) == 1
-
-
-def test_a_shutdown_lets_commits_finish_and_says_goodbye(
-    world: Any, client: Any, make_message: Make
-) -> None:
-    sender = client.sender("q")
-    world.hold_disks()
-    number = sender.send(b"t", make_message())
-    world.settle()
-    closing = world.loop.create_task(world.listener.close())
-    world.settle()
-    assert not client.closed
-    world.release_disks()
-    assert type(client.outcomes(sender)[number]) is Accepted
-    assert client.closed[0].error.condition == "amqp:connection:forced"
-    assert closing.done()
-    assert not world.listener.connections
-
-
-def test_over_the_limit_of_connections_a_new_one_is_closed_at_once(world: Any) -> None:
-    from partibus.gateway.connection import GatewayConnection
-    from partibus.gateway.listener import Listener
-    from partibus.gateway.settings import GatewaySettings
-
-    listener = Listener(world.node, GatewaySettings("test", connections_max=2), world.loop)
-    protocols = [listener.protocol() for _ in range(3)]
-    assert [type(each) is GatewayConnection for each in protocols] == [True, True, False]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from partibus.gateway.links import CBS_LINKS_MAX, CBS_MESSAGE_BYTES_MAX
 from partibus.wire.performatives import Attach, Coordinator, Source, Target
 from partibus.wire.values import Int, Symbol, ULong
 
@@ -127,3 +128,13 @@ def test_a_link_attached_again_takes_the_place_of_the_old(world: Any) -> None:
     world.settle()
     assert client.error_of(first)[0] == "amqp:link:stolen"
     assert second.credit == 1000
+
+
+def test_strangers_get_few_links_to_cbs_and_short_messages(world: Any) -> None:
+    client = world.connect()
+    links = [client.sender("$cbs", name=f"cbs-{number}") for number in range(CBS_LINKS_MAX + 1)]
+    assert [link.reported for link in links] == [False] * CBS_LINKS_MAX + [True]
+    assert client.error_of(links[-1])[0] == "amqp:resource-limit-exceeded"
+    links[0].send(b"t", b"x" * (CBS_MESSAGE_BYTES_MAX + 1))
+    world.settle()
+    assert client.error_of(links[0])[0] == "amqp:link:message-size-exceeded"

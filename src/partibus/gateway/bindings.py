@@ -90,6 +90,10 @@ class Carrier(Protocol):
         """The bindings of a session's links."""
         raise NotImplementedError
 
+    def count_at(self, path: str) -> int:
+        """How many links are bound to this path."""
+        raise NotImplementedError
+
     def refresh(self, link_name: str) -> None:
         """Something was done on behalf of the link with this name."""
 

@@ -334,6 +334,10 @@ class GatewayConnection(asyncio.Protocol):
         """The bindings of a session's links."""
         return [binding for binding in self._bindings if binding.link.session is session]
 
+    def count_at(self, path: str) -> int:
+        """How many links are bound to this path."""
+        return sum(binding.path == path for binding in self._bindings)
+
     def throttle(self) -> None:
         """No more deliveries until the socket has taken what was written."""
         if not self._throttled:

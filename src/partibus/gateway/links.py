@@ -15,6 +15,7 @@ from partibus.broker.errors import (
     EntityDisabled,
     InvalidOperation,
     NotImplementedHere,
+    QuotaExceeded,
     Refusal,
     Unauthorized,
 )
@@ -38,6 +39,12 @@ TRACKING_PROPERTY = "com.microsoft:tracking-id"
 # Premium namespaces take large messages, but no batch over a megabyte.
 BATCH_BYTES_MAX = 1_048_576
 UNLIMITED_SIZE = 2**64 - 1
+# Clients use one pair of links a connection, or one a token, one after the other.
+CBS_LINKS_MAX = 16
+CBS_MESSAGE_BYTES_MAX = 65_536
+# A message this much over its entity's limit is rejected; a larger one ends its link, because
+# it is not even read.
+OVERSIZE_BYTES = 65_536
 
 _NO_RIGHTS_NEEDED = Right(0)
 _EITHER = Right.LISTEN | Right.SEND
@@ -80,6 +87,11 @@ def _authorise(carrier: Carrier, path: str, right: Right) -> None:
 
 
 def _bind_cbs(carrier: Carrier, link: SenderLink | ReceiverLink) -> Binding:
+    # These links are open to strangers: what they can make us keep is bounded tightly.
+    if carrier.count_at("") >= CBS_LINKS_MAX:
+        raise QuotaExceeded(f"A connection has at most {CBS_LINKS_MAX} links to $cbs.")
+    if isinstance(link, ReceiverLink):
+        link.message_size_max = CBS_MESSAGE_BYTES_MAX
     link.accept(max_message_size=UNLIMITED_SIZE)
     if isinstance(link, SenderLink):
         return ResponseLink(carrier, link, "", _NO_RIGHTS_NEEDED, may_idle_out=False)
@@ -108,6 +120,7 @@ def _bind_publisher(carrier: Carrier, link: ReceiverLink, attach: Attach, path: 
     if entity.description.requires_session:
         raise NotImplementedHere(f"'{entity.name}' requires sessions, which are not served yet.")
     size = entity.description.max_message_bytes
+    link.message_size_max = max(link.message_size_max, size + OVERSIZE_BYTES)
     link.accept(
         max_message_size=size,
         properties={
