@@ -23,7 +23,8 @@ from partibus.store.directory import DataDirectory
 
 NOW_MS = 1_700_000_000_000
 FILE = b"""{"UserConfig": {"Namespaces": [{"Name": "ns",
-  "Queues": [{"Name": "q", "Properties": {"RequiresSession": true}}], "Topics": [{"Name": "t"}]}]}}"""
+  "Queues": [{"Name": "q", "Properties": {"RequiresSession": true}}],
+  "Topics": [{"Name": "t"}]}]}}"""
 
 
 def test_the_first_start_makes_a_root_key_that_later_starts_keep(tmp_path: Path) -> None:
