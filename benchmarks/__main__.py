@@ -84,11 +84,11 @@ class Bench:
 
     def start(self, stack: contextlib.ExitStack, *, rival: bool) -> None:
         if rival:
-            with contextlib.suppress(PeerError):
+            try:
                 self._add(stack, RabbitMQ())
                 self.run.rival = self.subjects[0].name
-        if not self.run.rival:
-            say("without RabbitMQ: it cannot be had here, or was not wanted")
+            except PeerError as error:
+                say(f"without RabbitMQ: {error}")
         for kind, python in self.pythons.items():
             for nodes in (1, self.nodes):
                 self._add(stack, Partibus(self.name(kind, nodes), python, nodes))
@@ -98,9 +98,7 @@ class Bench:
         self.subjects.append(subject)
 
     def idle(self) -> None:
-        watched = [self.subjects[0]] if self.run.rival else []
-        watched += [each for each in self.subjects if self.best in each.name]
-        self.run.idles = [endurance.idle(each, self.extent.idle_s, say) for each in watched]
+        self.run.idles = endurance.idle(self.subjects, self.extent.idle_s, say)
 
     def matrix(self) -> None:
         wanted = matrix.cells(quick=self.quick)

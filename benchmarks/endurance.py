@@ -14,6 +14,8 @@ from benchmarks.subjects import CONVENTIONAL, PARTITIONED, Partibus, Subject
 
 CONNECTIONS = 4
 SIZE = 1000
+# After the start, before idleness is watched.
+SETTLE_S = 3
 
 Say = Callable[[str], None]
 
@@ -70,15 +72,18 @@ def backlog(subject: Partibus, queue: str, messages: int, probe: int, say: Say) 
     return Backlog(queue, messages, empty, deep, node_rss, restart, after_kill)
 
 
-def idle(subject: Subject, seconds: float, say: Say) -> Idle:
-    """Watch a broker that has nothing to do."""
-    pids = subject.pids()
-    before = subject.cpu_seconds()
+def idle(subjects: list[Subject], seconds: float, say: Say) -> list[Idle]:
+    """Watch brokers that have nothing to do, all at the same time."""
+    time.sleep(SETTLE_S)
+    before = {subject.name: subject.cpu_seconds() for subject in subjects}
     time.sleep(seconds)
-    share = (subject.cpu_seconds() - before) / seconds
-    rss = sum(processes.rss_mb(pid) for pid in pids)
-    say(f"{subject.name} idle: {share:.2%} of a core, {rss:.0f} MB in {len(pids)} processes")
-    return Idle(subject.name, share, rss, len(pids))
+    found: list[Idle] = []
+    for subject in subjects:
+        share = (subject.cpu_seconds() - before[subject.name]) / seconds
+        sizes = [processes.rss_mb(pid) for pid in subject.pids()]
+        found.append(Idle(subject.name, share, sum(sizes), len(sizes)))
+        say(f"{subject.name} idle: {share:.2%} of a core, {sum(sizes):.0f} MB")
+    return found
 
 
 QUEUES = (PARTITIONED, CONVENTIONAL)

@@ -24,6 +24,7 @@ class Sample:
     """What was seen. `other_load` is the share of the machine that somebody else used."""
 
     rate: float
+    rest_s: float
     cpu_us: float
     generator_us: float
     generator_share: float
@@ -65,10 +66,11 @@ def measure(subject: Subject, plan: Plan, module: str = "benchmarks.load") -> Sa
 
 def _sample(outcome: Outcome, used: float, other_load: float) -> Sample:
     return Sample(
-        rate=outcome.messages / outcome.seconds,
+        rate=outcome.rate,
+        rest_s=outcome.rest_seconds,
         cpu_us=used / outcome.messages * 1e6,
         generator_us=outcome.generator_cpu_seconds / outcome.messages * 1e6,
-        generator_share=outcome.generator_cpu_seconds / outcome.seconds,
+        generator_share=outcome.generator_cpu_seconds / outcome.messages * outcome.rate,
         p50_ms=outcome.p50_ms,
         p99_ms=outcome.p99_ms,
         refused=outcome.refused,

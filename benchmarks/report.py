@@ -7,11 +7,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from benchmarks.endurance import Backlog, Idle
-from benchmarks.load.plan import RECEIVE, SEND
+from benchmarks.load.plan import RATED, RECEIVE, SEND
 from benchmarks.matrix import Cell, Result
 from benchmarks.measure import BUSY_SHARE, Sample
 from benchmarks.subjects import CONVENTIONAL
 from benchmarks.targets import Target
+
+# The last few messages may take this long before it is worth a word.
+REST_S_MAX = 0.5
 
 
 @dataclass
@@ -112,7 +115,19 @@ def _pipelined(run: Run) -> str:
         " messages of that size. `load us` is what the load process cost; * where it used more than"
         f" {BUSY_SHARE:.0%} of a core and may be what limits the rate."
     )
-    return f"## Pipelined\n\n{note}\n\n{table(columns, rows)}"
+    return f"## Pipelined\n\n{note}\n\n{table(columns, rows)}\n\n{_rests(run)}"
+
+
+def _rests(run: Run) -> str:
+    """Where the last few messages were long in coming."""
+    slow = [each for each in run.results if each.median("rest_s") > REST_S_MAX]
+    shown = [
+        f"{each.subject}, {each.operation}, {each.cell.label}"
+        f"{'' if each.cell.pipelined else ', one in flight'}: {each.median('rest_s'):.1f} s"
+        for each in slow
+    ]
+    head = f"The rate is that of the first {RATED:.0%}. The rest took over {REST_S_MAX} s in:"
+    return "\n".join([head, "", *(f"- {each}" for each in shown or ["no case"])])
 
 
 def _throughput_columns(result: Result | None, peer: Result | None) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 from benchmarks.load.latency import Latencies
-from benchmarks.load.plan import SEND, Endpoint, Outcome, Plan
+from benchmarks.load.plan import RATED, SEND, Endpoint, Outcome, Plan
 
 WAIT_S = 10
 
@@ -25,9 +25,14 @@ class Share:
 
     def __init__(self, messages: int) -> None:
         self._left = messages
+        self._rest = int(messages * (1 - RATED))
+        # When all but the last few had been begun.
+        self.rated_at = 0.0
 
     def take(self) -> bool:
         self._left -= 1
+        if self._left == self._rest:
+            self.rated_at = time.perf_counter()
         return self._left >= 0
 
 
@@ -76,9 +81,11 @@ async def _run(plan: Plan) -> Outcome:
         sys.stdin.readline()
         cpu, start = time.process_time(), time.perf_counter()
         await asyncio.gather(*work)
-        seconds, used = time.perf_counter() - start, time.process_time() - cpu
+        end, used = time.perf_counter(), time.process_time() - cpu
+    rated_at = share.rated_at or end
+    rate = plan.messages * RATED / (rated_at - start)
     p50, p99 = seen.percentiles_ms(0.5, 0.99)
-    return Outcome(plan.messages, 0, seconds, used, p50, p99)
+    return Outcome(plan.messages, 0, rate, end - rated_at, used, p50, p99)
 
 
 def main() -> int:

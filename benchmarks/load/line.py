@@ -72,5 +72,9 @@ class Line(ABC):
         """Look at all whole frames; return where the first incomplete one begins."""
 
     @abstractmethod
+    def state(self) -> str:
+        """What it waits for, to be read when it waits in vain."""
+
+    @abstractmethod
     def advance(self) -> None:
         """Write what may be written now."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
+# The share of the messages that the rate is taken from.
+RATED = 0.95
 SEND = "send"
 RECEIVE = "receive"
 
@@ -50,12 +52,15 @@ class Plan:
 class Outcome:
     """What came of a plan. Latencies are of a send, or of a completion, until its confirmation.
 
-    With one message in flight a receive is timed from the credit to the confirmed completion.
+    With one message in flight a receive is timed from the credit to the confirmed completion. The
+    rate is that of the first messages; how long the rest took stands apart, because it does not
+    grow with the number of messages.
     """
 
     messages: int
     refused: int
-    seconds: float
+    rate: float
+    rest_seconds: float
     generator_cpu_seconds: float
     p50_ms: float
     p99_ms: float

@@ -60,6 +60,9 @@ class Receiver(Line):
         self._completing: list[bytes] = []
         self._stamps = array("d", bytes(8 * _STAMPS))
 
+    def state(self) -> str:
+        return f"credit {self._granted}, came {self._seen}, confirmed {self.confirmed}"
+
     def frames(self, data: bytes, end: int) -> int:
         pos = 0
         now = perf_counter()

@@ -37,9 +37,9 @@ class Sender(Line):
         for seen in opened.flows:
             self._on_flow(seen)
 
-    @property
-    def done(self) -> bool:
-        return self.confirmed >= self._share
+    def state(self) -> str:
+        limits = f"credit to {self._credit_end}, session to {self._session_end}"
+        return f"sent {self._next}, confirmed {self.confirmed} ({limits})"
 
     def _on_flow(self, seen: Flow) -> None:
         self._session_end = (seen.next_incoming_id or 0) + seen.incoming_window
