@@ -109,8 +109,11 @@ class Dispenser:
         self._withdraw(lambda f: f.key.entity == entity and f.key.partition == partition)
 
     def _withdraw(self, is_gone: Callable[[Fragment], bool]) -> None:
-        self._ready = deque(pair for pair in self._ready if not is_gone(pair[1]))
-        self._is_ready = {fragment for _, fragment in self._ready}
+        # In place: a receiver that is being served may be the one who asks for this.
+        kept = [pair for pair in self._ready if not is_gone(pair[1])]
+        self._ready.clear()
+        self._ready.extend(kept)
+        self._is_ready = {fragment for _, fragment in kept}
         self._loading = {fragment for fragment in self._loading if not is_gone(fragment)}
         self.pump()
 
@@ -135,10 +138,11 @@ class Dispenser:
         while waiting and len(ready) > congested:
             driver, fragment = ready[0]
             if driver.congested:
-                # It is shown again with every commit.
+                # It is shown again when that is over.
                 congested += 1
                 ready.rotate(-1)
                 continue
+            congested = 0
             subscriber = waiting.popleft()
             wanted = min(subscriber.limit - subscriber.delivered, RUN_MAX)
             if wanted <= 0:

@@ -73,12 +73,15 @@ class Receiver:
         self._sources = {index: Source(index) for index in node.nodes_of(entity)}
         self._credit = 0
         self._cache: deque[Delivered] = deque()
+        # Messages that are being deleted before they are handed over.
         self._deleting = 0
         self._paused = False
         self._closed = False
         self._drained: Callable[[], None] | None = None
         self._draining = 0
         self._idle: Timer | None = None
+        # When the cache was last served from, or added to.
+        self._active_ms = 0
 
     def start(self) -> None:
         """Subscribe at all nodes that can be reached."""
@@ -89,7 +92,8 @@ class Receiver:
 
     def set_credit(self, credit: int) -> None:
         """How many messages the receiver takes from now on."""
-        self._credit = credit
+        # What is being deleted was promised to the receiver, who cannot know of it yet.
+        self._credit = max(credit - self._deleting, 0)
         self._serve()
         self._ask()
 
@@ -201,22 +205,22 @@ class Receiver:
             self._node.peer(source.index).tell(Credit(self.number, limit))
 
     def _serve(self) -> None:
-        count = min(self._credit, len(self._cache))
-        if count <= 0 or self._paused:
+        count = 0 if self._paused else min(self._credit, len(self._cache))
+        if count > 0:
+            messages = [self._cache.popleft() for _ in range(count)]
+            self._credit -= count
+            if self._mode is ReceiveMode.PEEK_LOCK:
+                self._deliver(messages)
+            else:
+                self._delete_then_deliver(messages)
+        if self._cache:
             self._watch_cache()
-            return
-        messages = [self._cache.popleft() for _ in range(count)]
-        self._credit -= count
-        if self._mode is ReceiveMode.PEEK_LOCK:
-            self._deliver(messages)
-        else:
-            self._delete_then_deliver(messages)
 
     def _delete_then_deliver(self, messages: list[Delivered]) -> None:
-        self._deleting += 1
+        self._deleting += len(messages)
 
         def deleted(refused: dict[bytes, Refusal]) -> None:
-            self._deleting -= 1
+            self._deleting -= len(messages)
             sure = [each for each in messages if each.token not in refused]
             if sure and not self._closed:
                 self._deliver(sure)
@@ -250,15 +254,23 @@ class Receiver:
         drained()
 
     def _watch_cache(self) -> None:
-        if self._cache and self._idle is None and not self._closed:
-            clock = self._node.clock
-            self._idle = clock.call_at(clock.now_ms() + CACHE_IDLE_MS, self._cache_idle)
+        clock = self._node.clock
+        self._active_ms = clock.now_ms()
+        if self._idle is None and not self._closed:
+            self._idle = clock.call_at(self._active_ms + CACHE_IDLE_MS, self._cache_idle)
 
     def _cache_idle(self) -> None:
         self._idle = None
-        if self._cache and not self._closed and self._credit <= 0:
-            self._give_back(list(self._cache))
-            self._cache.clear()
+        if not self._cache or self._closed:
+            return
+        clock = self._node.clock
+        end_ms = self._active_ms + CACHE_IDLE_MS
+        if clock.now_ms() < end_ms:
+            self._idle = clock.call_at(end_ms, self._cache_idle)
+            return
+        messages = list(self._cache)
+        self._cache.clear()
+        self._give_back(messages)
 
     def _give_back(self, messages: list[Delivered]) -> None:
         if messages:

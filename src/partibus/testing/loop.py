@@ -42,7 +42,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._now_s = 0.0
         self._limit_s = limit_s
         self.network: Network | None = None
+        # What callbacks raised: nobody else would hear of it.
+        self.failures: list[BaseException] = []
         super().__init__(_JumpingSelector(self))
+        self.set_exception_handler(self._note)
+
+    def _note(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self.failures.append(context.get("exception") or RuntimeError(context["message"]))
 
     def time(self) -> float:
         """Seconds since the loop was made."""
@@ -116,10 +122,13 @@ class LoopClock:
 
 
 def run(main: Callable[[VirtualLoop], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine in virtual time, on a loop of its own."""
+    """Run a coroutine in virtual time, on a loop of its own; what a callback raised, raises."""
     loop = VirtualLoop()
     try:
-        return loop.run_until_complete(main(loop))
+        result = loop.run_until_complete(main(loop))
+        if loop.failures:
+            raise loop.failures[0]
+        return result
     finally:
         for task in asyncio.all_tasks(loop):
             task.cancel()
