@@ -7,6 +7,7 @@ one store run in order and are answered in order. A simulation puts its own Disk
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import queue
 import threading
 from collections.abc import Callable
@@ -50,6 +51,6 @@ class ThreadDisk:
                 result = work()
             except Exception as error:  # noqa: BLE001 - handed to the caller, who decides
                 result = error
-            if self._loop.is_closed():
-                return
-            self._loop.call_soon_threadsafe(done, result)
+            # A loop that was closed needs no answer, but what was asked for is still done.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(done, result)
