@@ -8,21 +8,15 @@ work against it unmodified, and a test can put its clock forward and take its fr
 from __future__ import annotations
 
 import asyncio
-import re
-import secrets
 import socket
 import tempfile
 import threading
-from base64 import b64encode
 from collections.abc import Callable, Coroutine
-from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from partibus.broker.access import AccessRule, Right
-from partibus.broker.descriptions import Entity, read_queue
-from partibus.broker.durations import format_duration
+from partibus.broker.descriptions import Entity
 from partibus.gateway.listener import Listener
 from partibus.gateway.settings import GatewaySettings
 from partibus.runtime.disk import ThreadDisk
@@ -31,10 +25,10 @@ from partibus.store import Store
 from partibus.store.catalog import Catalog, NamespaceSettings
 from partibus.store.memory import MemoryStore
 from partibus.store.sqlite import SqliteStore
+from partibus.testing.declarations import connection_string, new_key, queue_of, rule_of
 from partibus.testing.movable_clock import MovableClock
 
 STORES = 16
-HOST = "localhost"
 # Starting and stopping take milliseconds; a test that waits longer should fail, not hang.
 PATIENCE_S = 30.0
 
@@ -107,16 +101,13 @@ class Namespace:
     def connection_string(self) -> str:
         """For ServiceBusClient.from_connection_string: everything is allowed with it."""
         rule = self._on_loop(lambda: self._running().snapshot.rules_of()[0])
-        return self._connection_string(rule)
+        return connection_string(self.port, rule)
 
     def create_access_rule(self, name: str, *rights: str, queue: str | None = None) -> str:
         """A rule with these rights ("Send", "Listen", "Manage"); returns its connection string."""
-        granted = Right(0)
-        for right in rights:
-            granted |= Right[right.upper()]
-        rule = AccessRule(name, _new_key(), _new_key(), granted)
+        rule = rule_of(name, rights)
         self._change(lambda catalog: catalog.put_access_rule(rule, queue))
-        return self._connection_string(rule, queue)
+        return connection_string(self.port, rule, queue)
 
     def create_queue(self, name: str, **properties: object) -> str:
         """Make a queue; returns its name.
@@ -124,13 +115,8 @@ class Namespace:
         Properties have the names of the administration client (`lock_duration`,
         `max_delivery_count`, `enable_partitioning`); durations are timedeltas or ISO 8601.
         """
-        public = {_public_name(key): _plain(value) for key, value in properties.items()}
-
-        def create(catalog: Catalog) -> int:
-            description = read_queue(name, public, self._settings.profile)
-            return catalog.create_queue(description, self.clock.now_ms())
-
-        self._change(create)
+        description = queue_of(name, properties, self._settings.profile)
+        self._change(lambda catalog: catalog.create_queue(description, self.clock.now_ms()))
         return name
 
     def delete_queue(self, name: str) -> None:
@@ -152,7 +138,7 @@ class Namespace:
 
     async def _start(self) -> None:
         assert self._node is None, "the namespace is running"
-        self._catalog = Catalog.make(self._directory / "catalog.sqlite", self._settings, _new_key)
+        self._catalog = Catalog.make(self._directory / "catalog.sqlite", self._settings, new_key)
         self._node = Node(
             Placement(0, (), STORES),
             self._catalog,
@@ -208,13 +194,6 @@ class Namespace:
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(PATIENCE_S)
 
-    def _connection_string(self, rule: AccessRule, queue: str | None = None) -> str:
-        path = f"EntityPath={queue};" if queue else ""
-        return (
-            f"Endpoint=sb://{HOST}:{self.port};SharedAccessKeyName={rule.name};"
-            f"SharedAccessKey={rule.primary_key};{path}UseDevelopmentEmulator=true;"
-        )
-
 
 class FragmentSwitch:
     """One fragment of a queue, to be taken down and put up again."""
@@ -231,20 +210,3 @@ class FragmentSwitch:
     def up(self) -> None:
         """Available again, with all it had."""
         self._namespace.set_fragment(self._entity, self._partition, down=False)
-
-
-def _new_key() -> str:
-    return b64encode(secrets.token_bytes(32)).decode("ascii")
-
-
-def _public_name(name: str) -> str:
-    """`lock_duration` is LockDuration; what is written so already stays."""
-    if not re.fullmatch("[a-z0-9_]+", name):
-        return name
-    return "".join(word.capitalize() for word in name.split("_"))
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, timedelta):
-        return format_duration(value // timedelta(milliseconds=1))
-    return value

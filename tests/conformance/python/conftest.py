@@ -9,19 +9,21 @@ from typing import Any
 
 import pytest
 
-from partibus.testing.namespace import Namespace
+from partibus.testing.serve import LiveBroker
 
 _numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
-def live_namespace() -> Iterator[Namespace]:
-    with Namespace() as namespace:
-        yield namespace
+def live_namespace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
+    """A broker of two nodes in processes of their own, with its data on disk."""
+    with LiveBroker(tmp_path_factory.mktemp("live"), nodes=2) as broker:
+        yield broker
+        assert broker.terminate() == 0
 
 
 @pytest.fixture
-def new_queue(live_namespace: Namespace) -> Callable[..., str]:
+def new_queue(live_namespace: LiveBroker) -> Callable[..., str]:
     """Make a queue that no other test has used."""
 
     def make(**properties: Any) -> str:
@@ -37,7 +39,7 @@ def queue(request: pytest.FixtureRequest, new_queue: Callable[..., str]) -> str:
 
 
 @pytest.fixture
-def wrong_key_string(live_namespace: Namespace) -> str:
+def wrong_key_string(live_namespace: LiveBroker) -> str:
     """A connection string with a key that is not the namespace's."""
     return re.sub(
         "SharedAccessKey=[^;]*", "SharedAccessKey=d3Jvbmc=", live_namespace.connection_string

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,6 +15,8 @@ from azure.servicebus import (
     ServiceBusMessage,
     ServiceBusMessageBatch,
     ServiceBusReceivedMessage,
+    ServiceBusReceiver,
+    ServiceBusSender,
 )
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
 from azure.servicebus.exceptions import MessageSizeExceededError
@@ -24,34 +27,46 @@ MESSAGE_BYTES_MAX = 262_144
 OVERHEAD_BYTES = 512
 
 
-@pytest.fixture
-def client(live_namespace: Any) -> Iterator[ServiceBusClient]:
-    text = live_namespace.connection_string
-    with ServiceBusClient.from_connection_string(text, retry_total=0) as client:
-        yield client
+@dataclass(frozen=True)
+class Line:
+    """A sender and a receiver on one queue, open for all tests of this file."""
 
+    sender: ServiceBusSender
+    receiver: ServiceBusReceiver
 
-def exchange(
-    client: ServiceBusClient, queue: str, *messages: Any
-) -> list[ServiceBusReceivedMessage]:
-    """Send the messages one by one, and receive as many."""
-    with client.get_queue_sender(queue) as sender:
+    def exchange(self, *messages: Any) -> list[ServiceBusReceivedMessage]:
+        """Send the messages one by one, and receive as many."""
         for message in messages:
-            sender.send_messages(message)
-    received: list[ServiceBusReceivedMessage] = []
-    with client.get_queue_receiver(queue) as receiver:
-        while len(received) < len(messages):
-            batch = receiver.receive_messages(len(messages), max_wait_time=WAIT_S)
-            assert batch, f"{len(received)} of {len(messages)} came"
+            self.sender.send_messages(message)
+        return self.take(len(messages))
+
+    def take(self, count: int) -> list[ServiceBusReceivedMessage]:
+        """Receive and complete so many, and no more."""
+        received: list[ServiceBusReceivedMessage] = []
+        while len(received) < count:
+            batch = self.receiver.receive_messages(count - len(received), max_wait_time=WAIT_S)
+            assert batch, f"{len(received)} of {count} came"
             for message in batch:
-                receiver.complete_message(message)
+                self.receiver.complete_message(message)
             received += batch
-    return received
+        return received
 
 
-def test_application_properties_of_every_type_come_back(
-    client: ServiceBusClient, queue: str
-) -> None:
+@pytest.fixture(scope="module", params=[False, True], ids=["conventional", "partitioned"])
+def line(live_namespace: Any, request: pytest.FixtureRequest) -> Iterator[Line]:
+    queue = live_namespace.create_queue(
+        f"contents-{request.param}", enable_partitioning=request.param
+    )
+    text = live_namespace.connection_string
+    with (
+        ServiceBusClient.from_connection_string(text, retry_total=0) as client,
+        client.get_queue_sender(queue) as sender,
+        client.get_queue_receiver(queue) as receiver,
+    ):
+        yield Line(sender, receiver)
+
+
+def test_application_properties_of_every_type_come_back(line: Line) -> None:
     sent: dict[str | bytes, Any] = {
         "text": "Grüße, 世界",
         "empty": "",
@@ -65,7 +80,7 @@ def test_application_properties_of_every_type_come_back(
         "uuid": uuid.UUID(int=0x1234567890ABCDEF),
         "long text": "x" * 1000,
     }
-    (message,) = exchange(client, queue, ServiceBusMessage("b", application_properties=sent))
+    (message,) = line.exchange(ServiceBusMessage("b", application_properties=sent))
     expected = {
         str(name).encode(): value.encode() if isinstance(value, str) else value
         for name, value in sent.items()
@@ -73,17 +88,13 @@ def test_application_properties_of_every_type_come_back(
     assert message.application_properties == expected
 
 
-def test_a_moment_as_a_property_comes_back_to_the_millisecond(
-    client: ServiceBusClient, queue: str
-) -> None:
+def test_a_moment_as_a_property_comes_back_to_the_millisecond(line: Line) -> None:
     moment = datetime(2024, 2, 29, 12, 34, 56, 789_000, tzinfo=UTC)
-    (message,) = exchange(
-        client, queue, ServiceBusMessage("b", application_properties={"at": moment})
-    )
+    (message,) = line.exchange(ServiceBusMessage("b", application_properties={"at": moment}))
     assert message.application_properties == {b"at": round(moment.timestamp() * 1000)}
 
 
-def test_bodies_of_every_kind_come_back(client: ServiceBusClient, queue: str) -> None:
+def test_bodies_of_every_kind_come_back(line: Line) -> None:
     bodies: list[tuple[str, AmqpMessageBodyType, Any]] = [
         ("data_body", AmqpMessageBodyType.DATA, [b"one", b"two"]),
         ("sequence_body", AmqpMessageBodyType.SEQUENCE, [[1, b"two"], [True, None]]),
@@ -93,14 +104,14 @@ def test_bodies_of_every_kind_come_back(client: ServiceBusClient, queue: str) ->
         AmqpAnnotatedMessage(properties={"message_id": name}, **{name: body})
         for name, _, body in bodies
     ]
-    received = {message.message_id: message for message in exchange(client, queue, *messages)}
+    received = {message.message_id: message for message in line.exchange(*messages)}
     for name, kind, body in bodies:
         raw = received[name].raw_amqp_message
         assert raw.body_type == kind
         assert (raw.body if kind == AmqpMessageBodyType.VALUE else list(raw.body)) == body
 
 
-def test_system_properties_come_back(client: ServiceBusClient, queue: str) -> None:
+def test_system_properties_come_back(line: Line) -> None:
     sent = ServiceBusMessage(
         "b",
         session_id="a session",
@@ -108,7 +119,7 @@ def test_system_properties_come_back(client: ServiceBusClient, queue: str) -> No
         message_id="m" * 128,
         reply_to_session_id="another",
     )
-    (message,) = exchange(client, queue, sent)
+    (message,) = line.exchange(sent)
     assert message.session_id == "a session"
     assert message.time_to_live == timedelta(hours=1)
     assert message.message_id == "m" * 128
@@ -117,10 +128,8 @@ def test_system_properties_come_back(client: ServiceBusClient, queue: str) -> No
     assert message.expires_at_utc == message.enqueued_time_utc + timedelta(hours=1)
 
 
-def test_a_message_without_an_id_is_given_one(client: ServiceBusClient, queue: str) -> None:
-    first, second = exchange(
-        client,
-        queue,
+def test_a_message_without_an_id_is_given_one(line: Line) -> None:
+    first, second = line.exchange(
         AmqpAnnotatedMessage(data_body=[b"a"]),
         AmqpAnnotatedMessage(data_body=[b"b"]),
     )
@@ -129,18 +138,16 @@ def test_a_message_without_an_id_is_given_one(client: ServiceBusClient, queue: s
     assert first.message_id != second.message_id
 
 
-def test_annotations_of_the_sender_are_kept(client: ServiceBusClient, queue: str) -> None:
+def test_annotations_of_the_sender_are_kept(line: Line) -> None:
     sent = AmqpAnnotatedMessage(data_body=[b"a"], annotations={"x-trace": "t", "x-hops": 3})
-    (message,) = exchange(client, queue, sent)
+    (message,) = line.exchange(sent)
     annotations = message.raw_amqp_message.annotations
     assert annotations is not None
     assert annotations[b"x-trace"] in (b"t", "t")
     assert annotations[b"x-hops"] == 3
 
 
-def test_messages_of_every_size_up_to_the_limit_come_back(
-    client: ServiceBusClient, queue: str
-) -> None:
+def test_messages_of_every_size_up_to_the_limit_come_back(line: Line) -> None:
     # Around the sizes where frames end and encodings change.
     sizes = [0, 1, 255, 256, 65_000, 65_536, 131_072, MESSAGE_BYTES_MAX - OVERHEAD_BYTES]
     messages = [
@@ -150,8 +157,7 @@ def test_messages_of_every_size_up_to_the_limit_come_back(
         for size in sizes
     ]
     received = {
-        int(message.message_id or 0): b"".join(message.body)
-        for message in exchange(client, queue, *messages)
+        int(message.message_id or 0): b"".join(message.body) for message in line.exchange(*messages)
     }
     assert {size: len(body) for size, body in received.items()} == {size: size for size in sizes}
     assert all(
@@ -159,17 +165,11 @@ def test_messages_of_every_size_up_to_the_limit_come_back(
     )
 
 
-def test_a_message_over_the_limit_is_refused_and_the_sender_goes_on(
-    client: ServiceBusClient, queue: str
-) -> None:
-    with client.get_queue_sender(queue) as sender:
-        for size in (MESSAGE_BYTES_MAX + 1, 1_000_000):
-            with pytest.raises(MessageSizeExceededError):
-                sender.send_messages(ServiceBusMessage(b"x" * size))
-        sender.send_messages(ServiceBusMessage(b"fits"))
-    with client.get_queue_receiver(queue) as receiver:
-        (message,) = receiver.receive_messages(10, max_wait_time=WAIT_S)
-        assert str(message) == "fits"
+def test_a_message_over_the_limit_is_refused_and_the_sender_goes_on(line: Line) -> None:
+    for size in (MESSAGE_BYTES_MAX + 1, 1_000_000):
+        with pytest.raises(MessageSizeExceededError):
+            line.sender.send_messages(ServiceBusMessage(b"x" * size))
+    assert [str(message) for message in line.exchange(ServiceBusMessage(b"fits"))] == ["fits"]
 
 
 def fill(batch: ServiceBusMessageBatch) -> int:
@@ -182,14 +182,9 @@ def fill(batch: ServiceBusMessageBatch) -> int:
     raise AssertionError
 
 
-def test_a_batch_can_be_filled_to_the_brim(client: ServiceBusClient, queue: str) -> None:
-    with client.get_queue_sender(queue) as sender:
-        batch = sender.create_message_batch()
-        count = fill(batch)
-        sender.send_messages(batch)
+def test_a_batch_can_be_filled_to_the_brim(line: Line) -> None:
+    batch = line.sender.create_message_batch()
+    count = fill(batch)
     assert count > 200
-    received = 0
-    with client.get_queue_receiver(queue) as receiver:
-        while batch_received := receiver.receive_messages(count, max_wait_time=1):
-            received += len(batch_received)
-    assert received == count
+    line.sender.send_messages(batch)
+    assert len(line.take(count)) == count

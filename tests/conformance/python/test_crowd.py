@@ -15,6 +15,7 @@ RECEIVERS = 6
 MESSAGES_EACH = 150
 KEYS_EACH = 5
 WAIT_S = 1.0
+PREFETCH = 20
 
 
 def send(client: ServiceBusClient, queue: str, record: Record, name: int) -> None:
@@ -33,8 +34,12 @@ def send(client: ServiceBusClient, queue: str, record: Record, name: int) -> Non
 def receive(
     client: ServiceBusClient, queue: str, record: Record, name: str, is_over: threading.Event
 ) -> None:
-    """Receive and complete until all that was sent has been received."""
-    with client.get_queue_receiver(queue) as receiver:
+    """Receive and complete until all that was sent has been received.
+
+    With prefetch: without it the client gives back what comes while it is not asking, and what was
+    given back may come to this receiver after a later message of its key.
+    """
+    with client.get_queue_receiver(queue, prefetch_count=PREFETCH) as receiver:
         while True:
             messages = receiver.receive_messages(50, max_wait_time=WAIT_S)
             for message in messages:
