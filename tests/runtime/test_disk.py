@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 from typing import Any
 
 from partibus.runtime.disk import ThreadDisk
@@ -27,7 +28,7 @@ def test_calls_run_in_order_in_a_thread_of_their_own_and_answer_on_the_loop() ->
                 finished.set_result(None)
 
         for number in range(100):
-            disk.call(lambda number=number: work(number), done)
+            disk.call(partial(work, number), done)
         await finished
         assert ran == [(number, "store 0") for number in range(100)]
         assert answered == [(number, threading.main_thread()) for number in range(100)]
@@ -55,7 +56,7 @@ def test_closing_waits_for_everything_that_was_asked() -> None:
         ran: list[int] = []
         disk.call(gate.wait, lambda _: None)
         for number in range(10):
-            disk.call(lambda number=number: ran.append(number), lambda _: None)
+            disk.call(partial(ran.append, number), lambda _: None)
         gate.set()
         disk.close()
         assert ran == list(range(10))
@@ -69,6 +70,6 @@ def test_a_loop_that_is_gone_does_not_keep_the_work_from_being_done() -> None:
     loop.close()
     ran: list[int] = []
     for number in range(3):
-        disk.call(lambda number=number: ran.append(number), lambda _: None)
+        disk.call(partial(ran.append, number), lambda _: None)
     disk.close()
     assert ran == [0, 1, 2]

@@ -321,7 +321,7 @@ async def listen(
     """Listen on `unix:PATH` or `HOST:PORT`; a socket left behind by a dead node is replaced."""
     if address.startswith("unix:"):
         path = Path(address.removeprefix("unix:"))
-        path.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)  # noqa: ASYNC240 - once, before anybody is served
         return await loop.create_unix_server(protocol, str(path))
     host, _, port = address.rpartition(":")
     return await loop.create_server(protocol, host, int(port))

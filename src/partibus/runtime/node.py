@@ -166,7 +166,8 @@ class Node:
 
     async def stop(self) -> None:
         """Finish the commits under way and give the stores up."""
-        while not all(driver.idle for driver in self.host.drivers.values() if driver.up):
+        # Polled: no message should pay for an event that is waited for once in a life.
+        while not all(d.idle for d in self.host.drivers.values() if d.up):  # noqa: ASYNC110
             await asyncio.sleep(SHUTDOWN_POLL_S)
         self._closed = True
         for peer in self._remote.values():
