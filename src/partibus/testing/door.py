@@ -6,6 +6,7 @@ What a gateway does with callbacks is here something to await. It knows nothing 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from partibus.broker.errors import Refusal
@@ -62,10 +63,13 @@ class Door:
         assert await sending.refusals() == [None] * len(bodies)
 
     def receiver(
-        self, mode: ReceiveMode = ReceiveMode.PEEK_LOCK, subqueue: SubQueue = SubQueue.ACTIVE
+        self,
+        mode: ReceiveMode = ReceiveMode.PEEK_LOCK,
+        subqueue: SubQueue = SubQueue.ACTIVE,
+        seen: Callable[[Got], object] = lambda _: None,
     ) -> Inbox:
-        """Begin to receive."""
-        return Inbox(self, mode, subqueue)
+        """Begin to receive; `seen` is told of each message as it comes."""
+        return Inbox(self, mode, subqueue, seen)
 
     async def settle(
         self, messages: list[Got], settlement: Settlement = COMPLETE
@@ -105,6 +109,7 @@ class Inbox:
     door: Door
     mode: ReceiveMode
     subqueue: SubQueue
+    seen: Callable[[Got], object] = lambda _: None
     got: list[Got] = field(default_factory=list)
     lost: list[Refusal] = field(default_factory=list)
 
@@ -117,7 +122,10 @@ class Inbox:
     def _deliver(self, messages: list[Delivered]) -> None:
         self._credit -= len(messages)
         assert self._credit >= 0, "more than there was credit for"
-        self.got += [Got(each.token, read(each.payload)) for each in messages]
+        for message in messages:
+            got = Got(message.token, read(message.payload))
+            self.got.append(got)
+            self.seen(got)
 
     def credit(self, count: int) -> None:
         """How many messages we take from now on."""
