@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +37,7 @@ log = logging.getLogger(__name__)
 PEERS_S_MAX = 5.0
 PEERS_POLL_S = 0.02
 EXIT_ORPHANED = 9
+SWITCH_INTERVAL_S = 0.0005
 
 
 def run_node(settings: NodeSettings) -> None:
@@ -47,6 +49,8 @@ def run_node(settings: NodeSettings) -> None:
     threading.Thread(
         target=_end_with_supervisor, args=(settings.lifeline_fd,), name="lifeline", daemon=True
     ).start()
+    # Committing threads need the interpreter between statements; the loop holds it while it works.
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_run(settings))
 
@@ -86,6 +90,7 @@ def make_node(data: Path, index: int, hop_addresses: tuple[str, ...], clock_base
         lambda store: ThreadDisk(loop, f"store-{store:02d}"),
         SystemClock(loop, clock_base_ms),
         loop,
+        disk_of=lambda store: layout.store_path(store).parent,
     )
 
 

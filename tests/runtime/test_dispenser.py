@@ -15,6 +15,7 @@ from partibus.broker.records import FragmentKey
 from partibus.runtime.clock import SystemClock
 from partibus.runtime.dispenser import RUN_MAX, Dispenser, Subscriber
 from partibus.runtime.driver import Driver
+from partibus.runtime.gate import Gate
 from partibus.runtime.requests import Delivered
 from partibus.store.memory import MemoryStore
 from partibus.testing.clock import ManualClock
@@ -88,7 +89,9 @@ def loop() -> Iterator[VirtualLoop]:
 
 
 def driver(loop: VirtualLoop) -> Slow:
-    return Slow(0, MemoryStore, Lane(loop), SystemClock(loop, 0), loop, lambda _: QUEUE, Silent())
+    clock = SystemClock(loop, 0)
+    lane = Lane(loop)
+    return Slow(0, MemoryStore, lane, Gate(clock), clock, loop, lambda _: QUEUE, Silent())
 
 
 def fragment(number: int, messages: int) -> Fragment:

@@ -9,7 +9,7 @@ from partibus.broker.descriptions import QueueDescription
 from partibus.broker.errors import EntityDisabled, EntityNotFound
 from partibus.broker.records import SubQueue
 from partibus.broker.settlement import Outcome, Settlement
-from partibus.runtime.receiving import ReceiveMode
+from partibus.runtime.receiving import ReceiveCache, ReceiveMode
 from partibus.testing.door import Door, Inbox
 from partibus.testing.loop import VirtualLoop, simulated
 from partibus.testing.messages import incoming
@@ -19,8 +19,11 @@ PARTITIONED = QueueDescription("p", enable_partitioning=True, lock_ms=30_000)
 DELETING = ReceiveMode.RECEIVE_AND_DELETE
 
 
-async def two_nodes(loop: VirtualLoop, folder: Path) -> World:
-    return await World(loop, folder, PARTITIONED, nodes=2, stores=4).start()
+async def two_nodes(
+    loop: VirtualLoop, folder: Path, receive_cache: ReceiveCache = ReceiveCache.LEAN
+) -> World:
+    world = World(loop, folder, PARTITIONED, nodes=2, stores=4, receive_cache=receive_cache)
+    return await world.start()
 
 
 async def filled(world: World, count: int) -> Door:
@@ -57,7 +60,7 @@ async def test_R1_a_receiver_gets_what_lies_anywhere_and_never_more_than_its_cre
 async def test_R1_R3_what_came_beyond_the_credit_is_cached_and_served_first(
     loop: VirtualLoop, folder: Path
 ) -> None:
-    world = await two_nodes(loop, folder)
+    world = await two_nodes(loop, folder, ReceiveCache.EAGER)
     door = await filled(world, 64)
     inbox = door.receiver()
     await inbox.take(1)
@@ -73,7 +76,7 @@ async def test_R1_R3_what_came_beyond_the_credit_is_cached_and_served_first(
 async def test_R3_the_cache_is_given_back_uncounted_after_an_idle_second(
     loop: VirtualLoop, folder: Path
 ) -> None:
-    world = await two_nodes(loop, folder)
+    world = await two_nodes(loop, folder, ReceiveCache.EAGER)
     door = await filled(world, 64)
     inbox = door.receiver()
     await inbox.take(3)
@@ -87,8 +90,43 @@ async def test_R3_the_cache_is_given_back_uncounted_after_an_idle_second(
 
 
 @simulated
-async def test_a_cache_in_use_is_not_given_back(loop: VirtualLoop, folder: Path) -> None:
+async def test_a_lean_receiver_holds_only_what_it_got_and_takes_from_all_nodes_in_turn(
+    loop: VirtualLoop, folder: Path
+) -> None:
     world = await two_nodes(loop, folder)
+    door = await filled(world, 64)
+    inbox = door.receiver()
+    for count in range(1, 17):
+        await inbox.take(1)
+        await world.settle()
+        assert locked(world) == count
+    stores = {int.from_bytes(each.token[:2], "big") for each in inbox.got}
+    assert {world.nodes[0].placement.owner(store) for store in stores} == {0, 1}
+    await world.stop()
+
+
+@simulated
+async def test_a_node_that_does_not_answer_does_not_keep_a_receiver_from_the_rest(
+    loop: VirtualLoop, folder: Path
+) -> None:
+    world = await two_nodes(loop, folder)
+    door = await filled(world, 64)
+    for store, lane in world.lanes.items():
+        if store % 2:
+            lane.hold()
+    for driver in world.nodes[1].host.drivers.values():
+        for fragment in driver.fragments.values():
+            fragment.window.evict()
+    inbox = door.receiver()
+    assert len(await inbox.take(32)) == 32
+    for lane in world.lanes.values():
+        lane.release()
+    await world.stop()
+
+
+@simulated
+async def test_a_cache_in_use_is_not_given_back(loop: VirtualLoop, folder: Path) -> None:
+    world = await two_nodes(loop, folder, ReceiveCache.EAGER)
     door = await filled(world, 64)
     inbox = door.receiver()
     for _ in range(20):

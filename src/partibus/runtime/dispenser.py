@@ -25,7 +25,7 @@ class Origin(Protocol):
     """Where a subscription came from: this node's gateway, or another's over the hop."""
 
     def push(self, subscription: int, messages: list[Delivered]) -> None:
-        """Hand over messages; they are locked already."""
+        """Hand over messages; they are locked already. None of them: that is all."""
 
 
 class Subscriber:
@@ -58,6 +58,8 @@ class Dispenser:
         self.subscribers: set[Subscriber] = set()
         self._draining: set[Subscriber] = set()
         self._loading: set[Fragment] = set()
+        # Those who gave credit and do not know yet that there is nothing for it.
+        self._untold: dict[Subscriber, None] = {}
         self._pumping = False
 
     # Receivers ------------------------------------------------------------------------------
@@ -70,6 +72,7 @@ class Dispenser:
         """A receiver is gone."""
         self.subscribers.discard(subscriber)
         self._draining.discard(subscriber)
+        self._untold.pop(subscriber, None)
         if subscriber.waiting:
             self._waiting.remove(subscriber)
         if not self.subscribers:
@@ -78,9 +81,11 @@ class Dispenser:
     def credit(self, subscriber: Subscriber, limit: int) -> None:
         """The receiver takes messages up to this total."""
         subscriber.limit = limit
-        if limit > subscriber.delivered and not subscriber.waiting:
-            subscriber.waiting = True
-            self._waiting.append(subscriber)
+        if limit > subscriber.delivered:
+            self._untold[subscriber] = None
+            if not subscriber.waiting:
+                subscriber.waiting = True
+                self._waiting.append(subscriber)
         self.pump()
 
     def drain(self, subscriber: Subscriber, drained: Callable[[int], None]) -> None:
@@ -129,7 +134,11 @@ class Dispenser:
             self._serve()
         finally:
             self._pumping = False
-        if self._draining and not self._loading:
+        if self._loading:
+            return
+        if self._untold and not self._ready:
+            self._say_empty()
+        if self._draining:
             self._answer_drains()
 
     def _serve(self) -> None:
@@ -168,6 +177,13 @@ class Dispenser:
                 subscriber.waiting = False
             if entries:
                 subscriber.origin.push(subscriber.number, _delivered(fragment, entries))
+
+    def _say_empty(self) -> None:
+        """Who waits in vain may want to ask elsewhere."""
+        untold, self._untold = self._untold, {}
+        for subscriber in untold:
+            if subscriber.limit > subscriber.delivered:
+                subscriber.origin.push(subscriber.number, [])
 
     def _answer_drains(self) -> None:
         draining, self._draining = self._draining, set()

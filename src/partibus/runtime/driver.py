@@ -19,6 +19,7 @@ from partibus.broker.fragment import Fragment, Settings
 from partibus.broker.records import FragmentKey, FragmentSummary, SubQueue
 from partibus.runtime.clock import Clock, Timer
 from partibus.runtime.disk import Disk
+from partibus.runtime.gate import Gate
 from partibus.store import Store, StoreError
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,8 @@ IDLE_WINDOW_BYTES_MAX = 8 * 1024 * 1024
 REOPEN_AFTER_MS = 1000
 DROP_MESSAGES = 1000
 TRIM_EVERY_COMMITS = 64
+# Free space is given back when a store has had nothing to do for a while.
+TIDY_AFTER_MS = 5000
 
 Done = Callable[[Refusal | None], None]
 
@@ -57,6 +60,7 @@ class Driver:
         store: int,
         open_store: Callable[[], Store],
         disk: Disk,
+        gate: Gate,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         settings: Callable[[int], Settings | None],
@@ -65,6 +69,7 @@ class Driver:
         self.store = store
         self._open_store = open_store
         self._disk = disk
+        self._gate = gate
         self._clock = clock
         self._loop = loop
         self._settings = settings
@@ -78,7 +83,7 @@ class Driver:
         self._waiting: list[Done] = []
         self._in_flight: list[Done] = []
         self._committing = False
-        self._flush_due = False
+        self._commit_due = False
         self.committing_since_ms = 0
         self._loading: set[int] = set()
         self._deadlines: list[tuple[int, int, Fragment]] = []
@@ -87,6 +92,7 @@ class Driver:
         self._timer: Timer | None = None
         self._timer_ms = 0
         self._closed = False
+        self._tidying: Timer | None = None
         self.commits = 0
 
     # Life -----------------------------------------------------------------------------------
@@ -205,25 +211,26 @@ class Driver:
     def touch(self, fragment: Fragment) -> None:
         """The fragment has staged something, or is about to in this turn."""
         self._dirty[fragment] = None
-        if not self._flush_due and not self._committing:
-            self._flush_due = True
-            self._loop.call_soon(self._flush)
+        if not self._commit_due and not self._committing:
+            self._commit_due = True
+            self._loop.call_soon(self._gate.enter, self._commit)
 
     def when_durable(self, done: Done) -> None:
         """Call done once what was staged just now is on disk, or failed."""
         assert self._dirty, "only who has touched a fragment waits"
         self._waiting.append(done)
 
-    def _flush(self) -> None:
-        self._flush_due = False
+    def _commit(self, number: int) -> bool:
+        """Commit all that has gathered; False where there is nothing to commit."""
+        self._commit_due = False
         if self._committing or self._closed or self._files is None:
-            return
+            return False
         fragments = [fragment for fragment in self._dirty if fragment.dirty]
         self._dirty = {}
         self._in_flight, self._waiting = self._waiting, []
         if not fragments:
             self._answer(None)
-            return
+            return False
         batch = [fragment.take_changes() for fragment in fragments]
         self._committing = True
         was_congested = self.congested
@@ -232,6 +239,7 @@ class Driver:
 
         def committed(result: Any) -> None:
             self._committing = False
+            self._gate.leave(number)
             if self._closed or self._files is not files:
                 # The store was given up meanwhile; what it holds is read when it is opened anew.
                 return
@@ -245,6 +253,7 @@ class Driver:
             self._after_commit(was_congested)
 
         self._disk.call(lambda: files.commit(batch), committed)
+        return True
 
     def _after_commit(self, was_congested: bool) -> None:
         self.commits += 1
@@ -253,8 +262,29 @@ class Driver:
                 self._show(fragment, bool(len(fragment.window)))
         if self.commits % TRIM_EVERY_COMMITS == 0:
             self._trim_idle()
-        if (self._dirty or self._waiting) and not self._committing:
-            self._flush()
+        if (self._dirty or self._waiting) and not self._committing and not self._commit_due:
+            self._commit_due = True
+            self._gate.enter(self._commit)
+        if self._tidying is None:
+            self._tidying = self._clock.call_at(self._clock.now_ms() + TIDY_AFTER_MS, self._tidy)
+
+    def _tidy(self) -> None:
+        """Give free space back to the file system while nobody waits for the disk."""
+        self._tidying = None
+        files = self._files
+        if files is None or self._closed:
+            return
+        if not self.idle:
+            self._tidying = self._clock.call_at(self._clock.now_ms() + TIDY_AFTER_MS, self._tidy)
+            return
+
+        def trimmed(more: Any) -> None:
+            if isinstance(more, Exception) and self._files is files:
+                self._fail(more)
+            elif more is True:
+                self._tidy()
+
+        self._disk.call(files.trim, trimmed)
 
     def _show(self, fragment: Fragment, has_more: bool) -> None:
         if self.fragments.get(fragment.key) is not fragment:
@@ -267,8 +297,15 @@ class Driver:
 
     def _answer(self, refusal: Refusal | None) -> None:
         waiters, self._in_flight = self._in_flight, []
+        failures: list[Exception] = []
         for done in waiters:
-            done(refusal)
+            try:
+                done(refusal)
+            except Exception as error:  # noqa: BLE001 - raised below, when all were answered
+                failures.append(error)
+        if failures:
+            # We are wrong somewhere; that must not cost the others their answers.
+            raise failures[0]
 
     def _fail(self, error: Exception) -> None:
         """The store failed: what is staged did not happen, and memory may be wrong. Start anew."""

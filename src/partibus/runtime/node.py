@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from partibus.broker.descriptions import Entity
 from partibus.broker.errors import EntityNotFound, Refusal
@@ -22,9 +21,11 @@ from partibus.runtime.clock import Clock
 from partibus.runtime.disk import Disk
 from partibus.runtime.driver import Driver
 from partibus.runtime.entropy import Entropy
+from partibus.runtime.gate import Gate
 from partibus.runtime.hop import RemotePeer, Serving, listen
 from partibus.runtime.host import Host
-from partibus.runtime.receiving import Deliver, ReceiveMode, Receiver
+from partibus.runtime.peers import Peer
+from partibus.runtime.receiving import Deliver, ReceiveCache, ReceiveMode, Receiver
 from partibus.runtime.requests import Delivered, Renew, Reply, Request, Settle
 from partibus.runtime.sending import Lane, Pending, Sender
 from partibus.runtime.settling import Group, ask_stores
@@ -62,17 +63,6 @@ class Placement:
         return store % self.nodes
 
 
-class Peer(Protocol):
-    """A node that can be asked: this one or another."""
-
-    @property
-    def up(self) -> bool: ...
-
-    def call(self, request: Request, answer: Callable[[Reply], None]) -> None: ...
-
-    def tell(self, request: Request) -> None: ...
-
-
 class LocalPeer:
     """This node, asked directly."""
 
@@ -107,22 +97,28 @@ class Node:
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         entropy: Entropy | None = None,
+        disk_of: Callable[[int], object] = lambda _: None,
+        receive_cache: ReceiveCache = ReceiveCache.LEAN,
     ) -> None:
         self.placement = placement
         self.index = placement.index
         self.stores = placement.stores
+        self.receive_cache = receive_cache
         self.clock = clock
         self.entropy = entropy or Entropy()
         self._loop = loop
         self._catalog = catalog
         self.snapshot: Snapshot = catalog.load()
         self.host = Host(clock, self.entropy, lambda entity: self.snapshot.by_id.get(entity))
+        # Stores on one disk take turns; which disk that is, whoever laid out the files knows.
+        gates: dict[object, Gate] = {}
         for store in range(placement.stores):
             if placement.owner(store) == placement.index:
                 self.host.drivers[store] = Driver(
                     store,
                     _opener(open_store, store),
                     make_disk(store),
+                    gates.setdefault(disk_of(store), Gate(clock)),
                     clock,
                     loop,
                     self.host.settings,

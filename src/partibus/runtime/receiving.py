@@ -11,19 +11,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from partibus.broker.descriptions import Entity
 from partibus.broker.errors import EntityDisabled, Refusal
 from partibus.broker.records import SubQueue
-from partibus.broker.settlement import COMPLETE, RELEASE
-from partibus.runtime.clock import Timer
+from partibus.broker.settlement import COMPLETE, RELEASE, Settlement
+from partibus.runtime.clock import Clock, Timer
+from partibus.runtime.peers import Peer
 from partibus.runtime.requests import Credit, Delivered, Drain, Reply, Subscribe, Unsubscribe
 
-if TYPE_CHECKING:
-    from partibus.runtime.node import Node
-
 CACHE_IDLE_MS = 1000
+# A node that has not answered by then is taken to have nothing.
+PATIENCE_MS = 250
 # However much credit a client gives, this much is asked of a node at a time.
 ASK_MAX = 4096
 
@@ -37,10 +37,19 @@ class ReceiveMode(Enum):
     RECEIVE_AND_DELETE = "receive-and-delete"
 
 
+class ReceiveCache(Enum):
+    """How much may wait in the cache."""
+
+    # Only nodes that have nothing are asked for more than their part: little waits.
+    LEAN = "lean"
+    # Every node is asked for everything at once, as the original does.
+    EAGER = "eager"
+
+
 class Source:
     """One node's share in a receiver."""
 
-    __slots__ = ("index", "limit", "received", "up")
+    __slots__ = ("asked_ms", "dry", "index", "limit", "received", "up")
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -48,6 +57,40 @@ class Source:
         # Totals since the subscription: what we said we take, and what came.
         self.limit = 0
         self.received = 0
+        # It said that it has nothing for us now; it sends when that changes.
+        self.dry = False
+        self.asked_ms = 0
+
+    @property
+    def outstanding(self) -> int:
+        """What it may still send."""
+        return max(self.limit - self.received, 0)
+
+
+class Nodes(Protocol):
+    """What a receiver must know of its node: the others, and how to settle."""
+
+    clock: Clock
+    index: int
+    receive_cache: ReceiveCache
+
+    def nodes_of(self, entity: Entity) -> list[int]:
+        """The nodes that hold fragments of an entity."""
+
+    def peer(self, index: int) -> Peer:
+        """A node by its number."""
+
+    def settle(
+        self,
+        entity: Entity,
+        tokens: list[bytes],
+        settlement: Settlement,
+        done: Callable[[dict[bytes, Refusal]], None],
+    ) -> None:
+        """Settle messages by lock token."""
+
+    def forget_receiver(self, number: int) -> None:
+        """No node will hand over anything for this receiver any more."""
 
 
 class Receiver:
@@ -55,7 +98,7 @@ class Receiver:
 
     def __init__(
         self,
-        node: Node,
+        node: Nodes,
         number: int,
         entity: Entity,
         subqueue: SubQueue,
@@ -82,6 +125,11 @@ class Receiver:
         self._idle: Timer | None = None
         # When the cache was last served from, or added to.
         self._active_ms = 0
+        self._eager = node.receive_cache is ReceiveCache.EAGER
+        self._asking = False
+        self._ask_again = False
+        self._turn = 0
+        self._patience: Timer | None = None
 
     def start(self) -> None:
         """Subscribe at all nodes that can be reached."""
@@ -147,7 +195,12 @@ class Receiver:
         if self._closed:
             self._give_back(messages)
             return
-        self._sources[index].received += len(messages)
+        source = self._sources[index]
+        source.received += len(messages)
+        source.dry = not messages
+        if not messages:
+            self._ask()
+            return
         if (
             self._credit >= len(messages)
             and not self._cache
@@ -168,6 +221,7 @@ class Receiver:
             return
         source.up = up
         source.limit = source.received = 0
+        source.dry = False
         if up:
             entity = self.entity
             self._node.peer(index).tell(
@@ -185,23 +239,80 @@ class Receiver:
 
     def _ask(self) -> None:
         """Tell each node how many messages we would take now."""
+        self._ask_again = True
+        if self._asking:
+            # A node answered while it was asked; the loop below looks again.
+            return
+        self._asking = True
+        try:
+            while self._ask_again:
+                self._ask_again = False
+                self._share_out()
+        finally:
+            self._asking = False
+
+    def _share_out(self) -> None:
+        """Divide what we want among the nodes that have something; the others may surprise us.
+
+        A node that has nothing keeps a standing request for all of it. So what comes too much,
+        and waits in the cache, is only what arrived in the same moment at several nodes.
+        """
+        if self._drained is not None:
+            # All of it was asked of everyone; who has answered is not asked again.
+            return
         want = 0 if self._paused or self._closed else max(self._credit - len(self._cache), 0)
         want = min(want, ASK_MAX)
-        here = self._node.index
-        share = -(-want // max(len(self._sources), 1))
+        rich: list[Source] = []
         for source in self._sources.values():
-            if not source.up:
-                continue
-            if source.index == here:
-                # Asked and served in the same breath: no more than there is credit for.
+            if source.up and not source.dry and not self._eager:
+                rich.append(source)
+            elif source.up and not want <= source.outstanding <= 2 * want:
                 self._limit(source, source.received + want)
-            elif (source.limit - source.received) * 2 <= share and share:
-                # Others answer later; what is too much then waits in the cache.
-                self._limit(source, source.received + share)
+        if rich:
+            self._share_among(rich, want)
+
+    def _share_among(self, rich: list[Source], want: int) -> None:
+        here = self._node.index
+        free = max(want - sum(s.outstanding for s in rich if s.index != here), 0)
+        share = want // len(rich)
+        if not share:
+            # Too little to divide: they take turns.
+            self._turn += 1
+            rich = [rich[self._turn % len(rich)]]
+            share = want
+        for source in rich:
+            if source.index != here and free and source.outstanding * 2 <= share:
+                more = min(share - source.outstanding, free)
+                free -= more
+                self._limit(source, source.limit + more)
+                self._lose_patience_later()
+        for source in rich:
+            if source.index == here:
+                self._limit(source, source.received + free)
+
+    def _lose_patience_later(self) -> None:
+        if self._patience is None:
+            clock = self._node.clock
+            self._patience = clock.call_at(clock.now_ms() + PATIENCE_MS, self._lose_patience)
+
+    def _lose_patience(self) -> None:
+        """A node that does not answer must not keep us from asking the others."""
+        self._patience = None
+        if self._closed:
+            return
+        since_ms = self._node.clock.now_ms() - PATIENCE_MS
+        for source in self._sources.values():
+            if source.outstanding and not source.dry:
+                if source.asked_ms <= since_ms:
+                    source.dry = True
+                else:
+                    self._lose_patience_later()
+        self._ask()
 
     def _limit(self, source: Source, limit: int) -> None:
         if limit != source.limit:
             source.limit = limit
+            source.asked_ms = self._node.clock.now_ms()
             self._node.peer(source.index).tell(Credit(self.number, limit))
 
     def _serve(self) -> None:

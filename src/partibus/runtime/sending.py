@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from partibus.broker.descriptions import Entity
 from partibus.broker.errors import (
@@ -27,10 +27,9 @@ from partibus.broker.partitioning import (
     key_of,
     key_of_batch,
 )
+from partibus.runtime.clock import Clock
+from partibus.runtime.peers import Peer
 from partibus.runtime.requests import Discard, Reply, Send
-
-if TYPE_CHECKING:
-    from partibus.runtime.node import Node
 
 # A store with a send older than this gets no new work without a key.
 STALLED_AFTER_MS = 1000
@@ -110,10 +109,32 @@ class Lane:
         ]
 
 
+class Routes(Protocol):
+    """What a sender must know of its node: where stores are, and which take work."""
+
+    clock: Clock
+    stores: int
+
+    def owner(self, store: int) -> Peer:
+        """The node that owns a store."""
+
+    def takes_work(self, store: int) -> bool:
+        """Whether a store is there and not stalled."""
+
+    def avoid(self, store: int, span_ms: int) -> None:
+        """The store said that it is unavailable."""
+
+    def new_ticket(self) -> int:
+        """A number by which a send can be taken back before it is answered."""
+
+    def under_way(self, store: int, pending: Pending) -> None:
+        """A send is on its way to a store."""
+
+
 class Sender:
     """Sends to one entity, from this node."""
 
-    def __init__(self, node: Node, entity: Entity) -> None:
+    def __init__(self, node: Routes, entity: Entity) -> None:
         self._node = node
         self.entity: Entity | None = entity
         self._spread = Spread(entity.fragments)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from partibus.broker.errors import MessageLockLost, Refusal
 from partibus.broker.fragment import TOKEN_PREFIX_BYTES
+from partibus.runtime.peers import Peer
 from partibus.runtime.requests import Reply, Request
-
-if TYPE_CHECKING:
-    from partibus.runtime.node import Node
 
 # The tokens of one fragment, with the prefix that names it.
 Group = tuple[bytes, list[bytes]]
@@ -23,7 +21,16 @@ LOCK_LOST = MessageLockLost(
 )
 
 
-def ask_stores(node: Node, tokens: list[bytes], ask: Ask, done: Done) -> None:
+class Stores(Protocol):
+    """What must be known of a node to find the stores that tokens name."""
+
+    stores: int
+
+    def owner(self, store: int) -> Peer:
+        """The node that owns a store."""
+
+
+def ask_stores(node: Stores, tokens: list[bytes], ask: Ask, done: Done) -> None:
     """Ask every store that the tokens name; done once all have answered."""
     by_prefix: dict[bytes, list[bytes]] = {}
     for token in tokens:

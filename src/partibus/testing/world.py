@@ -18,6 +18,7 @@ from partibus.broker.descriptions import Entity, QueueDescription
 from partibus.runtime.entropy import Entropy
 from partibus.runtime.hop import RemotePeer
 from partibus.runtime.node import Node, Placement
+from partibus.runtime.receiving import ReceiveCache
 from partibus.store import Store
 from partibus.store.catalog import Catalog, NamespaceSettings
 from partibus.testing.disk import Chances, SimulatedDisk
@@ -107,8 +108,10 @@ class World:
         chances: Chances | None = None,
         disk_ms: Callable[[Random], float] = lambda _: 0,
         hop_ms: Callable[[Random], float] | None = None,
+        receive_cache: ReceiveCache = ReceiveCache.LEAN,
     ) -> None:
         self.loop = loop
+        self._receive_cache = receive_cache
         # Chance from a seed is the purpose here; nothing secret comes of it.
         self.random = Random(seed)  # noqa: S311
         self._folder = folder
@@ -157,6 +160,7 @@ class World:
             self._clocks[index],
             self.loop,
             Entropy(self.random.randbytes),
+            receive_cache=self._receive_cache,
         )
         await node.start()
         self.nodes[index] = node
