@@ -58,6 +58,27 @@ def test_a_completed_message_must_not_come_back_whatever_happened() -> None:
     assert wrongs(record) == [(Wrong.CAME_BACK, "a")]
 
 
+def test_a_message_that_waited_in_a_client_until_its_lock_ended_has_not_come_back() -> None:
+    record = Record()
+    sent(record, "a")
+    record.received("quick", "a", 1, delivery_count=1)
+    record.completed("a", 1)
+    record.received("slow", "a", 1)
+    assert wrongs(record) == [(Wrong.CAME_BACK, "a")]
+    record.lock_lost("slow", "a")
+    assert wrongs(record) == []
+
+
+def test_a_message_completed_twice_has_come_back() -> None:
+    record = Record()
+    sent(record, "a")
+    record.received("quick", "a", 1)
+    record.received("slow", "a", 1)
+    record.completed("a", 1)
+    record.completed("a", 1)
+    assert wrongs(record) == [(Wrong.CAME_BACK, "a")]
+
+
 def test_a_message_comes_again_only_when_somebody_let_go_of_it() -> None:
     record = Record()
     sent(record, "a", "b", "c")

@@ -45,7 +45,7 @@ class Fault:
         return f"{self.message_id}: {self.wrong.value}{self.note and f' ({self.note})'}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Delivery:
     """A message in a receiver's hand."""
 
@@ -53,6 +53,9 @@ class Delivery:
     receiver: str
     sequence_number: int
     delivery_count: int
+    # Its lock had ended, perhaps long before the receiver took it from a buffer of its client.
+    # It tells when the message was handed out once, and nothing of where the message is now.
+    stale: bool = False
 
 
 @dataclass(slots=True)
@@ -64,10 +67,15 @@ class Life:
     sending_at: int = _NEVER
     accepted_at: int = _NEVER
     deliveries: list[Delivery] = field(default_factory=list)
-    # When the completion of a delivery was confirmed, by sequence number.
-    completed: dict[int, int] = field(default_factory=dict)
-    # When a delivery was abandoned, or its settlement failed or its lock ran out.
+    # When completions were confirmed, by sequence number.
+    completed: dict[int, list[int]] = field(default_factory=dict)
+    # When a delivery was abandoned, or its settlement failed, or its lock ended.
     let_go: list[int] = field(default_factory=list)
+
+    @property
+    def fresh(self) -> list[Delivery]:
+        """The deliveries whose lock held."""
+        return [delivery for delivery in self.deliveries if not delivery.stale]
 
 
 class Record:
@@ -75,7 +83,8 @@ class Record:
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._now = 0
+        # How many events there were; the place of the last one.
+        self.now = 0
         self.lives: dict[str, Life] = {}
         # Begin and end of each disturbance; one that has not ended ends never.
         self.disturbances: list[tuple[int, int]] = []
@@ -83,11 +92,11 @@ class Record:
     @contextmanager
     def _event(self, message_id: str) -> Iterator[tuple[int, Life]]:
         with self._mutex:
-            self._now += 1
+            self.now += 1
             life = self.lives.get(message_id)
             if life is None:
                 life = self.lives[message_id] = Life(message_id)
-            yield self._now, life
+            yield self.now, life
 
     def sending(self, message_id: str, key: str | None = None) -> None:
         """The message is about to be sent. Write it down before the call."""
@@ -110,27 +119,34 @@ class Record:
     def completed(self, message_id: str, sequence_number: int) -> None:
         """The broker confirmed the completion (or the message was received-and-deleted)."""
         with self._event(message_id) as (now, life):
-            life.completed.setdefault(sequence_number, now)
+            life.completed.setdefault(sequence_number, []).append(now)
 
     def let_go(self, message_id: str) -> None:
         """The receiver gave the message back, or does not know whether its settlement counts."""
         with self._event(message_id) as (now, life):
             life.let_go.append(now)
 
+    def lock_lost(self, receiver: str, message_id: str) -> None:
+        """The broker, or the client's clock, said that this delivery's lock had ended."""
+        with self._event(message_id) as (now, life):
+            life.let_go.append(now)
+            its = [delivery for delivery in life.deliveries if delivery.receiver == receiver]
+            its[-1].stale = True
+
     @contextmanager
     def disturbance(self) -> Iterator[None]:
         """Something is done to the broker or to a receiver from here to there."""
         with self._mutex:
-            self._now += 1
+            self.now += 1
             place = len(self.disturbances)
-            begin = self._now
+            begin = self.now
             self.disturbances.append((begin, _NEVER))
         try:
             yield
         finally:
             with self._mutex:
-                self._now += 1
-                self.disturbances[place] = (begin, self._now)
+                self.now += 1
+                self.disturbances[place] = (begin, self.now)
 
     def disturbed_between(self, begin: int, end: int) -> bool:
         """Whether a disturbance overlaps this stretch of the history."""
@@ -176,12 +192,15 @@ class Record:
             yield from self._of_copy(life, copy)
 
     def _of_copy(self, life: Life, sequence_number: int) -> Iterator[Fault]:
-        completed_at = life.completed.get(sequence_number, _NEVER)
+        completed = life.completed.get(sequence_number, [])
+        if len(completed) > 1:
+            yield Fault(Wrong.CAME_BACK, life.message_id, "and was completed again")
+            return
         earlier: Delivery | None = None
-        for delivery in life.deliveries:
+        for delivery in life.fresh:
             if delivery.sequence_number != sequence_number:
                 continue
-            if delivery.at > completed_at:
+            if completed and delivery.at > completed[0]:
                 yield Fault(Wrong.CAME_BACK, life.message_id, f"to {delivery.receiver}")
             elif earlier is not None and not self._was_let_go(life, earlier.at, delivery.at):
                 yield Fault(Wrong.REPEATED, life.message_id, f"to {delivery.receiver}")
@@ -199,8 +218,8 @@ class Record:
             if any(each.sequence_number >> PARTITION_SHIFT != home for each in life.deliveries):
                 yield Fault(Wrong.ASTRAY, life.message_id, f"key {key}")
         yield from _inversions(members, _number, Wrong.MISNUMBERED, lambda early, late: False)
-        for receiver in sorted({each.receiver for life in members for each in life.deliveries}):
-            own = [life for life in members if life.deliveries[0].receiver == receiver]
+        for receiver in sorted({each.receiver for life in members for each in life.fresh}):
+            own = [life for life in members if life.fresh and life.fresh[0].receiver == receiver]
             yield from _inversions(own, _first_place, Wrong.OUT_OF_ORDER, self._excused)
 
     def _excused(self, early: Life, late: Life) -> bool:
@@ -209,8 +228,8 @@ class Record:
         It may if it had been handed out before and did not arrive: then its delivery was counted,
         or something happened between the two.
         """
-        first = early.deliveries[0]
-        return first.delivery_count > 0 or self.disturbed_between(late.deliveries[0].at, first.at)
+        first = early.fresh[0]
+        return first.delivery_count > 0 or self.disturbed_between(late.fresh[0].at, first.at)
 
 
 def _number(life: Life) -> int:
@@ -218,7 +237,7 @@ def _number(life: Life) -> int:
 
 
 def _first_place(life: Life) -> int:
-    return life.deliveries[0].at
+    return life.fresh[0].at
 
 
 def _inversions(
