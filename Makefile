@@ -11,6 +11,9 @@ VENV ?= .venv
 DATA ?= data
 # Extra arguments: make test ARGS="-k catalog"; make run ARGS="--dev"
 ARGS ?=
+# How many rounds the kill loop goes, and the seed of its choices (0: another one each time).
+ROUNDS ?= 30
+SEED ?= 0
 
 PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11 python; do \
 	if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
@@ -45,7 +48,7 @@ bench: $(DEVELOPMENT)
 	$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(ARGS)
 
 chaos: $(DEVELOPMENT)
-	$(BIN)/python -m pytest tests/chaos -m slow $(ARGS)
+	CHAOS_ROUNDS=$(ROUNDS) CHAOS_SEED=$(SEED) $(BIN)/python -m pytest tests/chaos $(ARGS)
 
 clean:
 	rm -rf $(VENV) .venv-bench build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
