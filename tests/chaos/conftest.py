@@ -103,9 +103,12 @@ class Traffic:
             sender.result(RECOVERY_S)
 
     def drain(self) -> None:
-        """End the senders; receive until nothing accepted is missing."""
+        """End the senders; receive until nothing accepted is missing; end the receivers."""
         self.stop_sending()
         self.wait_until(lambda: not self.record.missing())
+        self._receiving_over.set()
+        for receiver in self._receivers:
+            receiver.result(RECOVERY_S)
 
     def close(self) -> None:
         """End everything."""

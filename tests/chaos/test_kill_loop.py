@@ -82,7 +82,9 @@ def test_nothing_that_is_done_to_the_broker_makes_it_break_its_word(
             accepted = sum(each.accepted for each in both)
             print(f"seed {SEED} round {number}: {way.__name__}, {accepted} accepted so far")
         for each in both:
-            assert each.record.faults(drained=False) == [], f"seed {SEED}, round {number}"
+            assert not list(map(str, each.record.faults(drained=False))), (
+                f"seed {SEED}, round {number}"
+            )
     for each in both:
         each.drain()
-        assert each.record.faults() == [], f"seed {SEED}"
+        assert not list(map(str, each.record.faults())), f"seed {SEED}"

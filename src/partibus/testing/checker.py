@@ -72,6 +72,22 @@ class Life:
     # When a delivery was abandoned, or its settlement failed, or its lock ended.
     let_go: list[int] = field(default_factory=list)
 
+    def is_in_hand(self, delivery: Delivery) -> bool:
+        """Whether nothing is known yet of what became of a delivery."""
+        known = [*self.let_go, *(at for places in self.completed.values() for at in places)]
+        return not any(at > delivery.at for at in known)
+
+    def story(self) -> str:
+        """What happened to the message, in order, for who has to find out why."""
+        events = [(self.sending_at, "sending"), (self.accepted_at, "accepted")]
+        for each in self.deliveries:
+            state = "stale " if each.stale else ""
+            number = f"{each.sequence_number:#x}, count {each.delivery_count}"
+            events.append((each.at, f"{state}to {each.receiver} as {number}"))
+        events += [(at, f"completed {n:#x}") for n, ats in self.completed.items() for at in ats]
+        events += [(at, "let go") for at in self.let_go]
+        return "; ".join(f"{at}: {what}" for at, what in sorted(events) if at < _NEVER)
+
     @property
     def fresh(self) -> list[Delivery]:
         """The deliveries whose lock held."""
@@ -189,21 +205,24 @@ class Record:
         if copied and not self.disturbed_between(life.sending_at, life.accepted_at):
             yield Fault(Wrong.COPIED, life.message_id, f"as {copies}")
         for copy in copies:
-            yield from self._of_copy(life, copy)
+            yield from self._of_copy(life, copy, drained)
 
-    def _of_copy(self, life: Life, sequence_number: int) -> Iterator[Fault]:
+    def _of_copy(self, life: Life, sequence_number: int, drained: bool) -> Iterator[Fault]:
         completed = life.completed.get(sequence_number, [])
         if len(completed) > 1:
-            yield Fault(Wrong.CAME_BACK, life.message_id, "and was completed again")
+            yield Fault(Wrong.CAME_BACK, life.message_id, life.story())
             return
         earlier: Delivery | None = None
         for delivery in life.fresh:
             if delivery.sequence_number != sequence_number:
                 continue
+            if not drained and life.is_in_hand(delivery):
+                # Whether its lock held shows when its receiver settles it.
+                continue
             if completed and delivery.at > completed[0]:
-                yield Fault(Wrong.CAME_BACK, life.message_id, f"to {delivery.receiver}")
+                yield Fault(Wrong.CAME_BACK, life.message_id, life.story())
             elif earlier is not None and not self._was_let_go(life, earlier.at, delivery.at):
-                yield Fault(Wrong.REPEATED, life.message_id, f"to {delivery.receiver}")
+                yield Fault(Wrong.REPEATED, life.message_id, life.story())
             earlier = delivery
 
     def _was_let_go(self, life: Life, begin: int, end: int) -> bool:

@@ -57,15 +57,15 @@ class LiveBroker:
         self._options = options
         self._process: subprocess.Popen[str] | None = None
         self._printed: list[str] = []
-        self._is_ready = threading.Event()
+        self._reader: threading.Thread | None = None
 
     # Life -------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start, and wait until it is ready."""
         assert self._process is None, "the broker is running"
-        self._is_ready.clear()
         self._printed = []
+        is_ready = threading.Event()
         with self.log.open("ab") as log:
             # The command is our own: this Python, this program.
             self._process = subprocess.Popen(  # noqa: S603
@@ -76,9 +76,11 @@ class LiveBroker:
                 # A process group of its own: kill_all() must not reach the tests.
                 start_new_session=True,
             )
-        reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
-        reader.start()
-        if not self._is_ready.wait(PATIENCE_S) or self._process.poll() is not None:
+        self._reader = threading.Thread(
+            target=self._read, args=(self._process, is_ready), daemon=True
+        )
+        self._reader.start()
+        if not is_ready.wait(PATIENCE_S) or READY_LINE not in self._printed:
             self.kill_all()
             raise self._failed("it did not become ready")
 
@@ -91,15 +93,15 @@ class LiveBroker:
             *self._options,
         ]
 
-    def _read(self, process: subprocess.Popen[str]) -> None:
+    def _read(self, process: subprocess.Popen[str], is_ready: threading.Event) -> None:
         assert process.stdout is not None
         with process.stdout as output:
             for line in output:
                 self._printed.append(line.rstrip())
                 if line.rstrip() == READY_LINE:
-                    self._is_ready.set()
+                    is_ready.set()
         # The end of the output is the end of the broker; nobody needs to wait any longer.
-        self._is_ready.set()
+        is_ready.set()
 
     def terminate(self) -> int:
         """Ask it to stop in order (SIGTERM); returns its exit code."""
@@ -118,11 +120,14 @@ class LiveBroker:
 
     def _ended(self) -> int:
         process, self._process = self._running(), None
+        assert self._reader is not None
         try:
-            return process.wait(PATIENCE_S)
+            code = process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired as error:
             os.killpg(process.pid, signal.SIGKILL)
             raise self._failed("it did not end") from error
+        self._reader.join(PATIENCE_S)
+        return code
 
     def _running(self) -> subprocess.Popen[str]:
         assert self._process is not None, "the broker is not running"
