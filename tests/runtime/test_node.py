@@ -11,6 +11,7 @@ from partibus.broker.descriptions import QueueDescription
 from partibus.broker.errors import EntityNotFound, FragmentUnavailable
 from partibus.broker.records import SubQueue
 from partibus.broker.settlement import ABANDON
+from partibus.store import Store, StoreDamaged
 from partibus.store.sqlite import SqliteStore
 from partibus.testing.door import Door
 from partibus.testing.loop import VirtualLoop, run, simulated
@@ -192,4 +193,25 @@ async def test_a_stopped_node_is_seen_to_be_gone(loop: VirtualLoop, folder: Path
     assert world.nodes[0].unavailable_stores() == [1]
     await Door(world.nodes[0], "p").send(*[b"x"] * 32)
     del world.nodes[1]
+    await world.stop()
+
+
+@simulated
+async def test_P3_a_store_that_cannot_be_opened_takes_only_its_own_fragments_away(
+    loop: VirtualLoop, folder: Path
+) -> None:
+    world = World(loop, folder, PARTITIONED, stores=4)
+    damaged = True
+
+    def open_store(store: int) -> Store:
+        if damaged and store == 2:
+            raise StoreDamaged("store-02.sqlite is damaged")
+        return world.disks[store].open()
+
+    await world.start_node(0, open_store)
+    node = world.nodes[0]
+    assert node.unavailable_stores() == [2]
+    await Door(node, "p").send(*[b"x"] * 64)
+    damaged = False
+    await world.until(lambda: not node.unavailable_stores())
     await world.stop()

@@ -325,6 +325,10 @@ class Driver:
         self._answer(FragmentUnavailable(f"Store {self.store} is unavailable: {error}"))
         if files is not None:
             self._disk.call(files.close, lambda _: None)
+        self.reopen_later()
+
+    def reopen_later(self) -> None:
+        """Try to open the store again, until it succeeds."""
         self._clock.call_at(self._clock.now_ms() + REOPEN_AFTER_MS, self._reopen)
 
     def _reopen(self) -> None:
@@ -335,7 +339,7 @@ class Driver:
             if error is None:
                 log.warning("store is back store=%d", self.store)
             elif not self._closed:
-                self._clock.call_at(self._clock.now_ms() + REOPEN_AFTER_MS, self._reopen)
+                self.reopen_later()
 
         self.open(opened)
 

@@ -147,9 +147,15 @@ class Node:
         opened = [self._loop.create_future() for _ in self.host.drivers]
         for future, driver in zip(opened, self.host.drivers.values(), strict=True):
             driver.open(_into(future))
-        for error in await asyncio.gather(*opened):
+        errors = await asyncio.gather(*opened)
+        failed = [error for error in errors if error is not None]
+        if failed and len(failed) == len(errors):
+            raise failed[0]
+        for error, driver in zip(errors, self.host.drivers.values(), strict=True):
             if error is not None:
-                raise error
+                # One damaged file takes its own fragments away, not its neighbours'.
+                log.error("store cannot be opened store=%d error=%s", driver.store, error)
+                driver.reopen_later()
         if self._remote:
             self._server = await listen(
                 self._loop,
