@@ -14,6 +14,7 @@ from partibus.broker.fragment import MEGABYTE, PARTITION_SHIFT, Fragment
 from partibus.broker.message import Incoming
 from partibus.broker.records import Counters, Entry, FragmentKey, State, SubQueue
 from partibus.broker.settlement import ABANDON, COMPLETE, RELEASE, Outcome, Settlement
+from partibus.store.memory import MemoryStore
 from partibus.testing.messages import incoming, read
 from partibus.wire.codec import encode
 
@@ -314,3 +315,20 @@ def test_an_empty_fragment_needs_no_reading_after_a_restart() -> None:
     counters = Counters(next_position=9, accepted=8, completed=8)
     fragment = Fragment(KEY, 1, 0, QUEUE, counters, lambda: fragment)
     assert not fragment.window.has_gap
+
+
+def test_properties_that_a_receiver_modified_are_kept_over_a_crash() -> None:
+    store = MemoryStore()
+    fragment = Fragment(KEY, 1, 0, QUEUE, None, lambda: fragment)
+    fragment.send([incoming(b"a")], NOW_MS)
+    settlement = Settlement(Outcome.ABANDON, properties=encode({"tried": "once"}))
+    for _ in range(2):
+        changes = fragment.take_changes()
+        store.commit([changes])
+        fragment.committed(changes)
+        for entry in fragment.take(1, NOW_MS, Random(1).randbytes):
+            fragment.settle([entry.token], settlement, NOW_MS)
+    (kept,) = store.scan(1, 0, 10, MEGABYTE)
+    assert kept.deliveries == 1
+    assert read(kept.bare).properties == {"tried": "once"}
+    assert kept.size == store.fragments()[0].counters.bytes

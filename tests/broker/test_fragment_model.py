@@ -123,11 +123,12 @@ class FragmentAgainstModel(RuleBasedStateMachine):
     @rule(
         data=st.data(),
         outcome=st.sampled_from([*Outcome, Outcome.ABANDON, Outcome.ABANDON]),
+        modifies=st.booleans(),
     )
-    def settle(self, data: st.DataObject, outcome: Outcome) -> None:
+    def settle(self, data: st.DataObject, outcome: Outcome, modifies: bool) -> None:
         recent = self.tokens[-8:]
         tokens = data.draw(st.lists(st.sampled_from(recent), min_size=1, max_size=4, unique=True))
-        properties = encode({"note": "x"}) if outcome is Outcome.DEAD_LETTER else b""
+        properties = encode({"note": "x"}) if modifies else b""
         lost = self.main.settle(tokens, Settlement(outcome, properties=properties), self.now_ms)
         assert lost == [
             token for token in tokens if not self.model.settle(token, outcome, self.now_ms)
