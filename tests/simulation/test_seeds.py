@@ -27,6 +27,27 @@ NIGHT = os.environ.get("HYPOTHESIS_PROFILE") == "night"
 SEEDS = [secrets.randbelow(1 << 32) for _ in range(300)] if NIGHT else range(8)
 
 
+# With little room everything that happens to a long backlog happens to a short one.
+LITTLE_ROOM = {
+    "broker.window.WINDOW_MESSAGES_MAX": 12,
+    "broker.window.WINDOW_MESSAGES_LOW": 6,
+    "broker.window.WINDOW_BYTES_MAX": 8_000,
+    "broker.window.WINDOW_BYTES_LOW": 4_000,
+    "runtime.driver.LOAD_MESSAGES": 5,
+    "runtime.driver.LOAD_BYTES": 200,
+    "runtime.driver.STAGED_OPERATIONS_MAX": 10,
+    "runtime.driver.IDLE_WINDOW_BYTES_MAX": 10_000,
+    "runtime.driver.TRIM_EVERY_COMMITS": 3,
+    "runtime.dispenser.RUN_MAX": 4,
+}
+
+
+@pytest.fixture(autouse=True)
+def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in LITTLE_ROOM.items():
+        monkeypatch.setattr(f"partibus.{name}", value)
+
+
 @pytest.mark.parametrize("seed", [*KEPT, *SEEDS])
 def test_no_history_breaks_a_promise(seed: int, tmp_path: Path) -> None:
     wrong = run(lambda loop: Simulation(loop, tmp_path, seed).run())

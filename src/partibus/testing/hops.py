@@ -8,6 +8,7 @@ network behaves the same.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 
 Make = Callable[[], asyncio.Protocol]
@@ -91,6 +92,7 @@ class End(asyncio.Transport):
         self._connection = connection
         self._arrival_s = 0.0
         self._unread = 0
+        self._travelling: deque[bytes] = deque()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Let the other end have it, in order, after a while."""
@@ -100,9 +102,12 @@ class End(asyncio.Transport):
         due_s = loop.time() + self._connection.delay_ms() / 1000
         self._arrival_s = max(self._arrival_s, due_s)
         self._unread += len(data)
-        loop.call_at(self._arrival_s, self._arrive, bytes(data))
+        # Timers of the same moment fire in any order, bytes arrive in that of their sending.
+        self._travelling.append(bytes(data))
+        loop.call_at(self._arrival_s, self._arrive)
 
-    def _arrive(self, data: bytes) -> None:
+    def _arrive(self) -> None:
+        data = self._travelling.popleft()
         self._unread -= len(data)
         if not self._connection.is_cut:
             self.other.protocol.data_received(data)

@@ -52,6 +52,7 @@ class Simulation:
         # Chance from a seed is the purpose here; nothing secret comes of it.
         self.random = Random(seed)  # noqa: S311
         self.record = Record()
+        self.is_over = False
         self.world = World(
             loop,
             folder,
@@ -59,10 +60,9 @@ class Simulation:
             nodes=NODES,
             stores=STORES,
             seed=seed,
-            disk_ms=disk_ms,
+            disk_ms=lambda random: 1 if self.is_over else disk_ms(random),
             hop_ms=lambda random: random.expovariate(1 / 2),
         )
-        self.is_over = False
         self.sent = 0
         # Either several receivers for each queue, or one for each, whose order is looked at.
         self.competing = seed % 2 == 0
@@ -95,8 +95,7 @@ class Simulation:
 
     async def node(self, index: int) -> Node:
         """The node as it is now; waits where it is being restarted."""
-        while index not in self.world.nodes:
-            await asyncio.sleep(0.1)
+        await self.world.until(lambda: index in self.world.nodes)
         return self.world.nodes[index]
 
     async def send(self, index: int) -> None:
