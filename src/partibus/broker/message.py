@@ -17,12 +17,17 @@ from partibus.broker.errors import (
     MessageTooLarge,
     MessageUndecodable,
 )
+from partibus.wire.codec import encode
 from partibus.wire.errors import DecodeError
-from partibus.wire.sections import Sections, scan, split_batch, with_message_id
+from partibus.wire.sections import Sections, scan, split_batch, text_of_id, with_message_id
 
 KEY_LENGTH_MAX = 128
 HEADERS_BYTES_MAX = 64 * 1024
 BATCH_FORMAT = 0x80013700
+# An encoded id no longer than this, of a type that ids have, needs no closer look.
+SHORT_ID_BYTES = KEY_LENGTH_MAX
+# string, binary, uuid, ulong
+ID_CONSTRUCTORS = frozenset(b"\xa1\xb1\xa0\xb0\x98\x80\x53\x44")
 
 
 class Incoming(msgspec.Struct, array_like=True, gc=False):
@@ -37,7 +42,13 @@ class Incoming(msgspec.Struct, array_like=True, gc=False):
     due_ms: int
     session: str | None
     partition_key: str | None
-    message_id: str
+    # As it is encoded: few need its text.
+    encoded_id: bytes
+
+    @property
+    def message_id(self) -> str:
+        """The message id as text, by which ids of all types are compared."""
+        return text_of_id(self.encoded_id)
 
 
 def read_message(payload: bytes, bytes_max: int, new_id: Callable[[], str]) -> Incoming:
@@ -48,15 +59,19 @@ def read_message(payload: bytes, bytes_max: int, new_id: Callable[[], str]) -> I
         )
     try:
         sections = scan(payload)
-        message_id = sections.message_id
+        encoded_id = sections.message_id_raw
         bare = sections.bare
-        if message_id is None:
+        if not encoded_id:
             message_id = new_id()
+            encoded_id = encode(message_id)
             bare = with_message_id(bare, message_id)
+        elif not _is_plain_id(encoded_id):
+            _check_length("MessageId", text_of_id(encoded_id))
     except DecodeError as error:
         raise MessageUndecodable(f"The message cannot be read: {error}") from error
     session, partition_key = sections.group_id, sections.partition_key
-    _check_keys(message_id, session, partition_key)
+    if session is not None or partition_key is not None:
+        _check_keys(session, partition_key)
     if sections.header_size > HEADERS_BYTES_MAX:
         raise MessageTooLarge(
             f"Headers and properties take {sections.header_size} bytes; "
@@ -70,7 +85,7 @@ def read_message(payload: bytes, bytes_max: int, new_id: Callable[[], str]) -> I
         sections.scheduled_enqueue_time_ms or 0,
         session,
         partition_key,
-        message_id,
+        encoded_id,
     )
 
 
@@ -89,16 +104,26 @@ def read_batch(payload: bytes, bytes_max: int, new_id: Callable[[], str]) -> lis
     return [read_message(part, bytes_max, new_id) for part in parts]
 
 
-def _check_keys(message_id: str, session: str | None, partition_key: str | None) -> None:
-    for name, value in (
-        ("MessageId", message_id),
-        ("SessionId", session),
-        ("PartitionKey", partition_key),
-    ):
-        if value is not None and len(value) > KEY_LENGTH_MAX:
-            raise ArgumentOutOfRange(
-                f"{name} has {len(value)} characters; {KEY_LENGTH_MAX} are allowed."
-            )
+def _is_plain_id(encoded_id: bytes) -> bool:
+    return (
+        encoded_id[0] in ID_CONSTRUCTORS
+        and len(encoded_id) <= SHORT_ID_BYTES
+        and encoded_id[1:].isascii()
+    )
+
+
+def _check_length(name: str, value: str) -> None:
+    if len(value) > KEY_LENGTH_MAX:
+        raise ArgumentOutOfRange(
+            f"{name} has {len(value)} characters; {KEY_LENGTH_MAX} are allowed."
+        )
+
+
+def _check_keys(session: str | None, partition_key: str | None) -> None:
+    if session is not None:
+        _check_length("SessionId", session)
+    if partition_key is not None:
+        _check_length("PartitionKey", partition_key)
     # Checked on conventional entities as well, as the service does since 2020.
     if session is not None and partition_key is not None and session != partition_key:
         raise InvalidOperation(
