@@ -63,6 +63,9 @@ class Silent:
     def wanted(self, fragment: Fragment) -> bool:
         return True
 
+    def is_deleted(self, key: FragmentKey) -> bool:
+        return False
+
     def lost(self, driver: Driver) -> None: ...
 
 

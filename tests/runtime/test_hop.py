@@ -73,7 +73,7 @@ class Ends:
                 ends.frames += 1
                 super().data_received(data)
 
-        host = Host(SystemClock(self.loop, 0), Entropy(), lambda _: None)
+        host = Host(SystemClock(self.loop, 0), Entropy(), lambda _: None, lambda *_: False)
         return await hop.listen(
             self.loop, self.address, lambda: Asked(self.loop, self.other, host, self.served)
         )

@@ -215,3 +215,17 @@ async def test_P3_a_store_that_cannot_be_opened_takes_only_its_own_fragments_awa
     damaged = False
     await world.until(lambda: not node.unavailable_stores())
     await world.stop()
+
+
+@simulated
+async def test_the_space_of_an_entity_deleted_while_a_node_was_down_is_taken_back(
+    loop: VirtualLoop, folder: Path
+) -> None:
+    world = await World(loop, folder, PARTITIONED, stores=2).start()
+    await Door(world.nodes[0], "p").send(*[b"x"] * 64)
+    await world.nodes.pop(0).stop()
+    world.catalog.delete_queue("p", 0)
+    await world.start_node(0)
+    await world.settle()
+    await world.stop()
+    assert [disk.open().fragments() for disk in world.disks] == [[], []]

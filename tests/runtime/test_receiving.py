@@ -218,6 +218,22 @@ async def test_a_drain_waits_for_what_has_to_be_read_from_disk(
 
 
 @simulated
+async def test_P3_a_stalled_store_does_not_keep_a_drain_from_being_answered(
+    loop: VirtualLoop, folder: Path
+) -> None:
+    world = await two_nodes(loop, folder)
+    door = await filled(world, 64)
+    for driver in world.nodes[0].host.drivers.values():
+        for fragment in driver.fragments.values():
+            fragment.window.evict()
+    world.lanes[0].hold()
+    got = await door.receiver().drain(100)
+    assert 32 <= len(got) < 64
+    world.lanes[0].release()
+    await world.stop()
+
+
+@simulated
 async def test_receive_and_delete_is_durable_before_it_is_delivered(
     loop: VirtualLoop, folder: Path
 ) -> None:

@@ -245,12 +245,17 @@ class Fragment:
             self._await(until_ms, renewed)
         return until_ms, lost
 
+    def check(self, settlement: Settlement) -> dict[str, object] | None:
+        """Refuse what cannot be done here; else the properties to modify, where there are any."""
+        is_dead_letter = settlement.outcome == Outcome.DEAD_LETTER
+        if is_dead_letter and self.key.subqueue != SubQueue.ACTIVE:
+            raise InvalidOperation("A message cannot be dead-lettered from a dead-letter queue.")
+        return _read_properties(settlement.properties) if settlement.properties else None
+
     def settle(self, tokens: list[bytes], settlement: Settlement, now_ms: int) -> list[bytes]:
         """Settle what these tokens lock; returns the tokens whose lock was lost."""
         outcome = settlement.outcome
-        if outcome == Outcome.DEAD_LETTER and self.key.subqueue != SubQueue.ACTIVE:
-            raise InvalidOperation("A message cannot be dead-lettered from a dead-letter queue.")
-        modified = _read_properties(settlement.properties) if settlement.properties else None
+        modified = self.check(settlement)
         lost: list[bytes] = []
         held: list[Entry] = []
         for token in tokens:

@@ -48,6 +48,9 @@ class Audience(Protocol):
     def wanted(self, fragment: Fragment) -> bool:
         """Whether anybody receives from the fragment."""
 
+    def is_deleted(self, key: FragmentKey) -> bool:
+        """Whether the fragment's entity is known to be gone for good."""
+
     def lost(self, driver: Driver) -> None:
         """All fragments of this driver are gone until `shown` names them again."""
 
@@ -157,6 +160,9 @@ class Driver:
         self._next_number = max(self._next_number, summary.number + 1)
         if settings is not None:
             self._make(summary.key, summary.number, settings, summary)
+        elif self._audience.is_deleted(summary.key):
+            # Its entity went while this store was not there, or before its space was taken back.
+            self._take_back_space(summary.number)
 
     def _make(
         self, key: FragmentKey, number: int, settings: Settings, summary: FragmentSummary | None
@@ -196,13 +202,16 @@ class Driver:
         self.fragments.pop(fragment.key, None)
         self._by_prefix.pop(fragment.token_prefix, None)
         self._dirty.pop(fragment, None)
+        self._take_back_space(fragment.number)
+
+    def _take_back_space(self, number: int) -> None:
         files = self._files
         if files is None:
             return
 
         def again(gone: Any) -> None:
             if gone is False and self._files is files and not self._closed:
-                self._disk.call(lambda: files.drop(fragment.number, DROP_MESSAGES), again)
+                self._disk.call(lambda: files.drop(number, DROP_MESSAGES), again)
 
         again(False)
 

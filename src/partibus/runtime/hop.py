@@ -233,6 +233,7 @@ class RemotePeer:
         self._waiting: dict[int, Callable[[Reply], None]] = {}
         self._next = 1
         self._task: asyncio.Task[None] | None = None
+        self._lost = False
         self._closed = False
 
     @property
@@ -271,6 +272,9 @@ class RemotePeer:
 
     async def _connect(self, loop: asyncio.AbstractEventLoop) -> None:
         pause = RECONNECT_MIN_S
+        if self._lost:
+            # A node that accepts and drops us at once is not asked in a tight loop.
+            await asyncio.sleep(pause)
         while not self._closed:
             try:
                 await connect(loop, self._address, lambda: Asking(self, loop))
@@ -295,6 +299,7 @@ class RemotePeer:
         """The node is gone: what was asked may or may not have happened."""
         loop = asyncio.get_running_loop()
         self._connection = None
+        self._lost = True
         waiting, self._waiting = self._waiting, {}
         reply = refused(FragmentUnavailable(f"Node {self.index} went away; try again."))
         self._changed(self.index, False)

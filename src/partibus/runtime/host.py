@@ -40,10 +40,17 @@ Desk = tuple[int, int, int]
 class Host:
     """Drivers of the stores this node owns, and dispensers for who receives from them."""
 
-    def __init__(self, clock: Clock, entropy: Entropy, entity: EntityById) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        entropy: Entropy,
+        entity: EntityById,
+        deleted: Callable[[int, int], bool],
+    ) -> None:
         self._clock = clock
         self._entropy = entropy
         self._entity = entity
+        self._deleted = deleted
         self.drivers: dict[int, Driver] = {}
         self._dispensers: dict[Desk, Dispenser] = {}
         self._subscribers: dict[tuple[Origin, int], tuple[Dispenser, Subscriber]] = {}
@@ -142,11 +149,16 @@ class Host:
         now_ms = self._clock.now_ms()
         lost: list[bytes] = []
         staged = False
+        found: list[tuple[Fragment, list[bytes]]] = []
         for prefix, tokens in request.groups:
             fragment = self._fragment(driver, prefix, request.entity)
             if fragment is None:
                 lost += tokens
-                continue
+            else:
+                # All are asked before one changes anything: a refusal leaves all as they were.
+                fragment.check(request.settlement)
+                found.append((fragment, tokens))
+        for fragment, tokens in found:
             lost += fragment.settle(tokens, request.settlement, now_ms)
             if fragment.dirty:
                 driver.touch(fragment)
@@ -231,6 +243,10 @@ class Host:
     def wanted(self, fragment: Fragment) -> bool:
         """Whether anybody receives from the fragment."""
         return _desk(fragment.key) in self._dispensers
+
+    def is_deleted(self, key: FragmentKey) -> bool:
+        """Whether the fragment's entity is known to be gone for good."""
+        return self._deleted(key.entity, key.incarnation)
 
     def lost(self, driver: Driver) -> None:
         """A driver's store failed."""

@@ -109,7 +109,12 @@ class Node:
         self._loop = loop
         self._catalog = catalog
         self.snapshot: Snapshot = catalog.load()
-        self.host = Host(clock, self.entropy, lambda entity: self.snapshot.by_id.get(entity))
+        self.host = Host(
+            clock,
+            self.entropy,
+            lambda entity: self.snapshot.by_id.get(entity),
+            lambda entity, incarnation: (entity, incarnation) in self.snapshot.deleted,
+        )
         # Stores on one disk take turns; which disk that is, whoever laid out the files knows.
         gates: dict[object, Gate] = {}
         for store in range(placement.stores):

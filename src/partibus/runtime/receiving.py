@@ -24,6 +24,7 @@ from partibus.runtime.requests import Credit, Delivered, Drain, Reply, Subscribe
 CACHE_IDLE_MS = 1000
 # A node that has not answered by then is taken to have nothing.
 PATIENCE_MS = 250
+DRAIN_PATIENCE_MS = 1000
 # However much credit a client gives, this much is asked of a node at a time.
 ASK_MAX = 4096
 
@@ -122,6 +123,8 @@ class Receiver:
         self._closed = False
         self._drained: Callable[[], None] | None = None
         self._draining = 0
+        # Counts drains, so that a late answer is not taken for the next one's.
+        self._drains = 0
         self._idle: Timer | None = None
         # When the cache was last served from, or added to.
         self._active_ms = 0
@@ -149,11 +152,15 @@ class Receiver:
         """Give what is there up to the credit, then drained(); the credit is used up by it."""
         self._drained = drained
         self._draining = 1
+        self._drains += 1
+        number = self._drains
+        clock = self._node.clock
+        clock.call_at(clock.now_ms() + DRAIN_PATIENCE_MS, lambda: self._give_up_drain(number))
         for source in self._sources.values():
             if source.up:
                 self._draining += 1
                 self._limit(source, source.received + max(self._credit - len(self._cache), 0))
-                self._node.peer(source.index).call(Drain(self.number), self._source_drained(source))
+                self._node.peer(source.index).call(Drain(self.number), self._drain_of(source))
         self._one_drained()
 
     def pause(self) -> None:
@@ -343,13 +350,22 @@ class Receiver:
 
         self._node.settle(self.entity, [each.token for each in messages], COMPLETE, deleted)
 
-    def _source_drained(self, source: Source) -> Callable[[Reply], None]:
+    def _drain_of(self, source: Source) -> Callable[[Reply], None]:
+        number = self._drains
+
         def drained(reply: Reply) -> None:
             if not reply.condition:
                 source.limit = source.received
-            self._one_drained()
+            if number == self._drains and self._draining:
+                self._one_drained()
 
         return drained
+
+    def _give_up_drain(self, number: int) -> None:
+        """A store or node that hangs must not keep the receiver from what the others gave."""
+        if number == self._drains and self._draining:
+            self._draining = 1
+            self._one_drained()
 
     def _one_drained(self) -> None:
         self._draining -= 1
