@@ -224,7 +224,7 @@ async def test_the_space_of_an_entity_deleted_while_a_node_was_down_is_taken_bac
     world = await World(loop, folder, PARTITIONED, stores=2).start()
     await Door(world.nodes[0], "p").send(*[b"x"] * 64)
     await world.nodes.pop(0).stop()
-    world.catalog.delete_queue("p", 0)
+    world.catalog.delete_queue("p", 1)
     await world.start_node(0)
     await world.settle()
     await world.stop()
