@@ -145,7 +145,7 @@ def one_store(bench: Bench, size: int, batch: int, quick: bool) -> None:
     for _ in range(commits):
         writer.insert(batch)
     positions = list(range(first, writer.next))
-    random.Random(1).shuffle(positions)  # noqa: S311
+    random.Random(1).shuffle(positions)
     timer = Timer()
     for start in range(0, len(positions), batch):
         writer.delete(positions[start : start + batch])
@@ -210,7 +210,7 @@ def backlog(bench: Bench, messages: int, quick: bool) -> None:
         for _ in range(commits):
             at = writer.scan(at, batch)
         bench.note(f"backlog, batch {batch:3}: scan", timer.per(commits * batch))
-        chosen = random.Random(batch).sample(range(at, messages), commits * batch)  # noqa: S311
+        chosen = random.Random(batch).sample(range(at, messages), commits * batch)
         timer = Timer()
         for start in range(0, len(chosen), batch):
             writer.delete(chosen[start : start + batch])

@@ -64,7 +64,7 @@ def test_the_locks_of_a_killed_process_are_free_and_those_of_a_live_one_are_not(
         "store = read_layout(Path(sys.argv[1])).open_store(0); print('open', flush=True);"
         "sys.stdin.read()"
     )
-    child = subprocess.Popen(  # noqa: S603
+    child = subprocess.Popen(
         [sys.executable, "-c", script, str(tmp_path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -57,7 +57,7 @@ def expected(commit: int, number: int) -> list[tuple[int, bytes]]:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_everything_reported_is_there_and_nothing_is_half(tmp_path: Path, seed: int) -> None:
-    chance = random.Random(seed)  # noqa: S311
+    chance = random.Random(seed)
     path = tmp_path / "store-00.sqlite"
     committed = 0
     # The same store is killed again and again, so that recovery builds on recovery.
@@ -76,7 +76,7 @@ def test_everything_reported_is_there_and_nothing_is_half(tmp_path: Path, seed: 
 
 def run_and_kill(path: Path, committed: int, after: int) -> int:
     """Run this file, kill it once it has reported some commits; the last it reported."""
-    child = subprocess.Popen(  # noqa: S603
+    child = subprocess.Popen(
         [sys.executable, __file__, str(path), str(committed)], stdout=subprocess.PIPE
     )
     with child:

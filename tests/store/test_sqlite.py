@@ -62,7 +62,7 @@ def test_another_process_reads_the_file_while_it_is_written(store: SqliteStore) 
         "print(reader.execute(count).fetchone()[0], flush=True); sys.stdin.readline();"
         "print(reader.execute(count).fetchone()[0], flush=True)"
     )
-    child = subprocess.Popen(  # noqa: S603
+    child = subprocess.Popen(
         [sys.executable, "-c", script, str(store.path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -95,7 +95,7 @@ def test_contents_lie_in_bundles_that_go_with_their_last_message(store: SqliteSt
 
 @pytest.mark.parametrize("seed", range(8))
 def test_no_bundle_outlives_its_messages_or_goes_before_them(store: SqliteStore, seed: int) -> None:
-    chance = random.Random(seed)  # noqa: S311
+    chance = random.Random(seed)
     base, first = 1 << POSITION_BITS, 1
     bundles: dict[int, set[int]] = {}
     for _ in range(30):
@@ -141,7 +141,7 @@ def test_plain_messages_are_in_no_index(store: SqliteStore) -> None:
     where = ("session IS NOT NULL", "state = 2", "state = 1", "expires_ms IS NOT NULL")
     for name, condition in zip(names, (*where, "sequence IS NOT NULL"), strict=True):
         index = f"message INDEXED BY message_{name}"
-        assert ask(store.path, f"SELECT count(*) FROM {index} WHERE {condition}") == [(1,)]  # noqa: S608
+        assert ask(store.path, f"SELECT count(*) FROM {index} WHERE {condition}") == [(1,)]
 
 
 def test_opening_does_not_read_the_backlog(store: SqliteStore, path: Path) -> None:
