@@ -102,10 +102,18 @@ class Traffic:
         for sender in self._senders:
             sender.result(RECOVERY_S)
 
-    def drain(self) -> None:
-        """End the senders; receive until nothing accepted is missing; end the receivers."""
+    def drain(self, quiet_s: float = 0) -> None:
+        """End the senders; receive until nothing accepted is missing; end the receivers.
+
+        Then nothing more may have come for so long: what should not come back has had its time.
+        """
         self.stop_sending()
         self.wait_until(lambda: not self.record.missing())
+        events, since_s = self.record.now, time.monotonic()
+        while time.monotonic() - since_s < quiet_s:
+            time.sleep(POLL_S)
+            if self.record.now != events:
+                events, since_s = self.record.now, time.monotonic()
         self._receiving_over.set()
         for receiver in self._receivers:
             receiver.result(RECOVERY_S)
@@ -158,15 +166,19 @@ class Traffic:
 
     def _take(self, receiver: ServiceBusReceiver, name: str) -> None:
         for message in receiver.receive_messages(PREFETCH, max_wait_time=WAIT_S):
-            message_id, number = message.message_id or "", message.sequence_number or 0
-            self.record.received(name, message_id, number, message.delivery_count or 0)
+            delivery = self.record.received(
+                name,
+                message.message_id or "",
+                message.sequence_number or 0,
+                message.delivery_count or 0,
+            )
             try:
                 receiver.complete_message(message)
-                self.record.completed(message_id, number)
+                self.record.completed(delivery)
             except MessageLockLostError:
-                self.record.lock_lost(name, message_id)
+                self.record.lock_lost(delivery)
             except (ServiceBusError, ValueError):
-                self.record.let_go(message_id)
+                self.record.let_go(delivery)
 
 
 @pytest.fixture(autouse=True)

@@ -20,6 +20,8 @@ ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "0"))
 SEED = int(os.environ.get("CHAOS_SEED", "0")) or time.time_ns() % 1_000_000
 KEYS = [f"key {n}" for n in range(60)]
 PAUSE_S = (0.5, 3.0)
+# Longer than locks last.
+QUIET_S = 7.0
 
 
 def kill_all(broker: LiveBroker, chance: random.Random) -> None:
@@ -86,5 +88,5 @@ def test_nothing_that_is_done_to_the_broker_makes_it_break_its_word(
                 f"seed {SEED}, round {number}"
             )
     for each in both:
-        each.drain()
+        each.drain(quiet_s=QUIET_S)
         assert not list(map(str, each.record.faults())), f"seed {SEED}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from partibus.testing.checker import Record, Wrong
+from partibus.testing.checker import Delivery, Record, Wrong
 
 
 def sent(record: Record, *message_ids: str, key: str | None = None) -> None:
@@ -15,12 +15,17 @@ def wrongs(record: Record, *, drained: bool = True) -> list[tuple[Wrong, str]]:
     return [(fault.wrong, fault.message_id) for fault in record.faults(drained=drained)]
 
 
+def in_hand(record: Record, receiver: str, message_id: str) -> Delivery:
+    """The last delivery of a message to a receiver."""
+    return [d for d in record.lives[message_id].deliveries if d.receiver == receiver][-1]
+
+
 def test_a_history_as_it_should_be_has_no_faults() -> None:
     record = Record()
     sent(record, "a", "b", "c", key="k")
     for number, message_id in enumerate("abc", start=1):
         record.received("r", message_id, number)
-        record.completed(message_id, number)
+        record.completed(in_hand(record, "r", message_id))
     assert wrongs(record) == []
 
 
@@ -51,10 +56,21 @@ def test_a_completed_message_must_not_come_back_whatever_happened() -> None:
     record = Record()
     sent(record, "a")
     record.received("r", "a", 1)
-    record.completed("a", 1)
+    record.completed(in_hand(record, "r", "a"))
     with record.disturbance():
         pass
+    record.received("s", "a", 1)
+    record.completed(in_hand(record, "s", "a"))
+    assert wrongs(record) == [(Wrong.CAME_BACK, "a")]
+
+
+def test_without_a_disturbance_a_completed_message_is_not_even_seen_again() -> None:
+    record = Record()
+    sent(record, "a")
     record.received("r", "a", 1)
+    record.completed(in_hand(record, "r", "a"))
+    record.received("s", "a", 1)
+    record.lock_lost(in_hand(record, "s", "a"))
     assert wrongs(record) == [(Wrong.CAME_BACK, "a")]
 
 
@@ -62,11 +78,22 @@ def test_a_message_that_waited_in_a_client_until_its_lock_ended_has_not_come_bac
     record = Record()
     sent(record, "a")
     record.received("quick", "a", 1, delivery_count=1)
-    record.completed("a", 1)
+    record.completed(in_hand(record, "quick", "a"))
     record.received("slow", "a", 1)
     assert wrongs(record, drained=False) == []
-    assert wrongs(record) == [(Wrong.CAME_BACK, "a")]
-    record.lock_lost("slow", "a")
+    record.lock_lost(in_hand(record, "slow", "a"))
+    assert wrongs(record) == []
+
+
+def test_a_message_that_waited_in_a_client_while_its_broker_died_has_not_come_back() -> None:
+    record = Record()
+    sent(record, "a")
+    with record.disturbance():
+        pass
+    record.received("quick", "a", 1)
+    record.received("slow", "a", 1)
+    record.let_go(in_hand(record, "slow", "a"))
+    record.completed(in_hand(record, "quick", "a"))
     assert wrongs(record) == []
 
 
@@ -75,8 +102,8 @@ def test_a_message_completed_twice_has_come_back() -> None:
     sent(record, "a")
     record.received("quick", "a", 1)
     record.received("slow", "a", 1)
-    record.completed("a", 1)
-    record.completed("a", 1)
+    record.completed(in_hand(record, "quick", "a"))
+    record.completed(in_hand(record, "slow", "a"))
     assert wrongs(record) == [(Wrong.CAME_BACK, "a")]
 
 
@@ -85,7 +112,7 @@ def test_a_message_comes_again_only_when_somebody_let_go_of_it() -> None:
     sent(record, "a", "b", "c")
     for number, message_id in enumerate("abc", start=1):
         record.received("r", message_id, number)
-    record.let_go("a")
+    record.let_go(in_hand(record, "r", "a"))
     record.received("r", "a", 1, delivery_count=1)
     record.received("s", "b", 2)
     with record.disturbance():

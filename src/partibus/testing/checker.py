@@ -45,53 +45,53 @@ class Fault:
         return f"{self.message_id}: {self.wrong.value}{self.note and f' ({self.note})'}"
 
 
+class Outcome(Enum):
+    """What became of a delivery, as far as its receiver knows."""
+
+    OPEN = "in hand"
+    COMPLETED = "completed"
+    # Given back, or its settlement failed so that nobody knows whether it counts.
+    LET_GO = "let go"
+    # The broker, or the client's clock, said that its lock had ended: perhaps long before, while
+    # it waited in a buffer of the client.
+    LOCK_LOST = "its lock lost"
+
+
 @dataclass(slots=True)
 class Delivery:
-    """A message in a receiver's hand."""
+    """A message in a receiver's hand. Places are positions in the order of events."""
 
     at: int
     receiver: str
     sequence_number: int
     delivery_count: int
-    # Its lock had ended, perhaps long before the receiver took it from a buffer of its client.
-    # It tells when the message was handed out once, and nothing of where the message is now.
-    stale: bool = False
+    outcome: Outcome = Outcome.OPEN
+    ended_at: int = _NEVER
 
 
 @dataclass(slots=True)
 class Life:
-    """All that was seen of one message. Places are positions in the order of events."""
+    """All that was seen of one message."""
 
     message_id: str
     key: str | None = None
     sending_at: int = _NEVER
     accepted_at: int = _NEVER
     deliveries: list[Delivery] = field(default_factory=list)
-    # When completions were confirmed, by sequence number.
-    completed: dict[int, list[int]] = field(default_factory=dict)
-    # When a delivery was abandoned, or its settlement failed, or its lock ended.
-    let_go: list[int] = field(default_factory=list)
 
-    def is_in_hand(self, delivery: Delivery) -> bool:
-        """Whether nothing is known yet of what became of a delivery."""
-        known = [*self.let_go, *(at for places in self.completed.values() for at in places)]
-        return not any(at > delivery.at for at in known)
+    @property
+    def held(self) -> list[Delivery]:
+        """The deliveries whose lock is not known to have been lost."""
+        return [each for each in self.deliveries if each.outcome != Outcome.LOCK_LOST]
 
     def story(self) -> str:
         """What happened to the message, in order, for who has to find out why."""
         events = [(self.sending_at, "sending"), (self.accepted_at, "accepted")]
         for each in self.deliveries:
-            state = "stale " if each.stale else ""
             number = f"{each.sequence_number:#x}, count {each.delivery_count}"
-            events.append((each.at, f"{state}to {each.receiver} as {number}"))
-        events += [(at, f"completed {n:#x}") for n, ats in self.completed.items() for at in ats]
-        events += [(at, "let go") for at in self.let_go]
+            events.append((each.at, f"to {each.receiver} as {number}"))
+            events.append((each.ended_at, f"{each.outcome.value} by {each.receiver}"))
         return "; ".join(f"{at}: {what}" for at, what in sorted(events) if at < _NEVER)
-
-    @property
-    def fresh(self) -> list[Delivery]:
-        """The deliveries whose lock held."""
-        return [delivery for delivery in self.deliveries if not delivery.stale]
 
 
 class Record:
@@ -127,27 +127,30 @@ class Record:
 
     def received(
         self, receiver: str, message_id: str, sequence_number: int, delivery_count: int = 0
-    ) -> None:
-        """A receiver got the message."""
+    ) -> Delivery:
+        """A receiver got the message; tell what becomes of the delivery by one of the next."""
         with self._event(message_id) as (now, life):
-            life.deliveries.append(Delivery(now, receiver, sequence_number, delivery_count))
+            delivery = Delivery(now, receiver, sequence_number, delivery_count)
+            life.deliveries.append(delivery)
+            return delivery
 
-    def completed(self, message_id: str, sequence_number: int) -> None:
+    def completed(self, delivery: Delivery) -> None:
         """The broker confirmed the completion (or the message was received-and-deleted)."""
-        with self._event(message_id) as (now, life):
-            life.completed.setdefault(sequence_number, []).append(now)
+        self._ended(delivery, Outcome.COMPLETED)
 
-    def let_go(self, message_id: str) -> None:
+    def let_go(self, delivery: Delivery) -> None:
         """The receiver gave the message back, or does not know whether its settlement counts."""
-        with self._event(message_id) as (now, life):
-            life.let_go.append(now)
+        self._ended(delivery, Outcome.LET_GO)
 
-    def lock_lost(self, receiver: str, message_id: str) -> None:
-        """The broker, or the client's clock, said that this delivery's lock had ended."""
-        with self._event(message_id) as (now, life):
-            life.let_go.append(now)
-            its = [delivery for delivery in life.deliveries if delivery.receiver == receiver]
-            its[-1].stale = True
+    def lock_lost(self, delivery: Delivery) -> None:
+        """The receiver was told that its lock had ended."""
+        self._ended(delivery, Outcome.LOCK_LOST)
+
+    def _ended(self, delivery: Delivery, outcome: Outcome) -> None:
+        with self._mutex:
+            self.now += 1
+            if delivery.outcome == Outcome.OPEN:
+                delivery.outcome, delivery.ended_at = outcome, self.now
 
     @contextmanager
     def disturbance(self) -> Iterator[None]:
@@ -208,26 +211,31 @@ class Record:
             yield from self._of_copy(life, copy, drained)
 
     def _of_copy(self, life: Life, sequence_number: int, drained: bool) -> Iterator[Fault]:
-        completed = life.completed.get(sequence_number, [])
+        deliveries = [each for each in life.deliveries if each.sequence_number == sequence_number]
+        completed = [each for each in deliveries if each.outcome == Outcome.COMPLETED]
         if len(completed) > 1:
             yield Fault(Wrong.CAME_BACK, life.message_id, life.story())
             return
+        locks_ended = any(each.delivery_count for each in deliveries)
         earlier: Delivery | None = None
-        for delivery in life.fresh:
-            if delivery.sequence_number != sequence_number:
-                continue
-            if not drained and life.is_in_hand(delivery):
+        for delivery in deliveries:
+            if delivery.outcome == Outcome.OPEN and not drained:
                 # Whether its lock held shows when its receiver settles it.
                 continue
-            if completed and delivery.at > completed[0]:
+            if delivery.outcome != Outcome.COMPLETED and (
+                locks_ended or self.disturbed_between(life.sending_at, delivery.at)
+            ):
+                # It may have waited in its client since before its lock ended.
+                continue
+            if completed and delivery.at > completed[0].ended_at:
                 yield Fault(Wrong.CAME_BACK, life.message_id, life.story())
-            elif earlier is not None and not self._was_let_go(life, earlier.at, delivery.at):
+            elif earlier is not None and not self._was_let_go(earlier, delivery.at):
                 yield Fault(Wrong.REPEATED, life.message_id, life.story())
             earlier = delivery
 
-    def _was_let_go(self, life: Life, begin: int, end: int) -> bool:
-        given_up = any(begin <= at <= end for at in life.let_go)
-        return given_up or self.disturbed_between(begin, end)
+    def _was_let_go(self, delivery: Delivery, until: int) -> bool:
+        given_up = delivery.outcome == Outcome.LET_GO and delivery.ended_at <= until
+        return given_up or self.disturbed_between(delivery.at, until)
 
     # The rules for the messages of one key ------------------------------------------------------
 
@@ -237,8 +245,8 @@ class Record:
             if any(each.sequence_number >> PARTITION_SHIFT != home for each in life.deliveries):
                 yield Fault(Wrong.ASTRAY, life.message_id, f"key {key}")
         yield from _inversions(members, _number, Wrong.MISNUMBERED, lambda early, late: False)
-        for receiver in sorted({each.receiver for life in members for each in life.fresh}):
-            own = [life for life in members if life.fresh and life.fresh[0].receiver == receiver]
+        for receiver in sorted({each.receiver for life in members for each in life.held}):
+            own = [life for life in members if life.held and life.held[0].receiver == receiver]
             yield from _inversions(own, _first_place, Wrong.OUT_OF_ORDER, self._excused)
 
     def _excused(self, early: Life, late: Life) -> bool:
@@ -247,8 +255,8 @@ class Record:
         It may if it had been handed out before and did not arrive: then its delivery was counted,
         or something happened between the two.
         """
-        first = early.fresh[0]
-        return first.delivery_count > 0 or self.disturbed_between(late.fresh[0].at, first.at)
+        first = early.held[0]
+        return first.delivery_count > 0 or self.disturbed_between(late.held[0].at, first.at)
 
 
 def _number(life: Life) -> int:
@@ -256,7 +264,7 @@ def _number(life: Life) -> int:
 
 
 def _first_place(life: Life) -> int:
-    return life.fresh[0].at
+    return life.held[0].at
 
 
 def _inversions(

@@ -18,7 +18,7 @@ from partibus.broker.records import Counters
 from partibus.broker.settlement import ABANDON, COMPLETE, RELEASE
 from partibus.runtime.driver import Driver
 from partibus.runtime.node import Node
-from partibus.testing.checker import Record, Wrong
+from partibus.testing.checker import Delivery, Record, Wrong
 from partibus.testing.disk import SimulatedDisk
 from partibus.testing.door import Door, Got, Inbox
 from partibus.testing.loop import VirtualLoop
@@ -52,6 +52,7 @@ class Simulation:
         # Chance from a seed is the purpose here; nothing secret comes of it.
         self.random = Random(seed)  # noqa: S311
         self.record = Record()
+        self.deliveries: dict[bytes, Delivery] = {}
         self.is_over = False
         self.world = World(
             loop,
@@ -147,7 +148,9 @@ class Simulation:
     def seen_by(self, receiver: str) -> Callable[[Got], None]:
         def seen(got: Got) -> None:
             read = got.read
-            self.record.received(receiver, read.message_id, read.sequence, read.deliveries)
+            self.deliveries[got.token] = self.record.received(
+                receiver, read.message_id, read.sequence, read.deliveries
+            )
 
         return seen
 
@@ -156,7 +159,7 @@ class Simulation:
         settlement = self.random.choice((COMPLETE, COMPLETE, COMPLETE, ABANDON, RELEASE, None))
         if settlement is not COMPLETE:
             for each in got:
-                self.record.let_go(each.read.message_id)
+                self.record.let_go(self.deliveries[each.token])
         if not got or settlement is None:
             return
         # A token names its fragment: any node settles.
@@ -168,9 +171,9 @@ class Simulation:
         settling.cancel()
         for each in got:
             if each.token in refused:
-                self.record.let_go(each.read.message_id)
+                self.record.let_go(self.deliveries[each.token])
             elif settlement is COMPLETE:
-                self.record.completed(each.read.message_id, each.read.sequence)
+                self.record.completed(self.deliveries[each.token])
 
     async def drain(self, queue: str) -> None:
         """Take everything that is left, and complete it."""
@@ -179,7 +182,7 @@ class Simulation:
             got, inbox.got = inbox.got, []
             assert await inbox.door.settle(got) == {}
             for each in got:
-                self.record.completed(each.read.message_id, each.read.sequence)
+                self.record.completed(self.deliveries[each.token])
         inbox.close()
 
     # Disturbances -------------------------------------------------------------------------------

@@ -44,9 +44,9 @@ def receive(
             messages = receiver.receive_messages(50, max_wait_time=WAIT_S)
             for message in messages:
                 message_id, number = message.message_id or "", message.sequence_number or 0
-                record.received(name, message_id, number, message.delivery_count or 0)
+                delivery = record.received(name, message_id, number, message.delivery_count or 0)
                 receiver.complete_message(message)
-                record.completed(message_id, number)
+                record.completed(delivery)
             if not messages and is_over.is_set():
                 return
 
