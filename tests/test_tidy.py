@@ -41,6 +41,7 @@ PURE_ROOMS = ("wire", "engine", "broker")
 
 # Test files with a subject other than one module of their room.
 OTHER_SUBJECTS = {
+    "client/test_examples.py",
     "engine/test_corpus.py",
     "gateway/test_hostile.py",
     "store/test_contract.py",

@@ -16,7 +16,7 @@ from partibus.client import requests, settlement
 from partibus.client.async_transaction import AsyncTransaction, transaction_of
 from partibus.client.dialogue import Response
 from partibus.client.encoding import decode_message
-from partibus.client.errors import InvalidOperation, gravest
+from partibus.client.errors import ConnectionLost, InvalidOperation, LinkLost, gravest
 from partibus.client.inbox import Inbox
 from partibus.client.line import Line
 from partibus.client.message import ReceivedMessage
@@ -268,8 +268,11 @@ class AsyncReceiver:
 
 
 def _message(inbox: Inbox, delivery: Delivery) -> ReceivedMessage:
-    is_locked = not delivery.settled and len(delivery.tag) == _LOCK_TOKEN_BYTES
-    message = decode_message(delivery.payload, UUID(bytes_le=delivery.tag) if is_locked else None)
+    message = decode_message(delivery.payload)
+    if delivery.settled:
+        message.lock_token = None
+    elif len(delivery.tag) == _LOCK_TOKEN_BYTES:
+        message.lock_token = UUID(bytes_le=delivery.tag)
     message.origin = Origin(inbox, delivery.delivery_id)
     return message
 
@@ -287,6 +290,10 @@ async def _settle_on_links(
         failures = await transport.failures([settling for _, settling in pairs])
     finally:
         done = {id(message) for message, settling in pairs if settling.is_good}
+        for message, settling in pairs:
+            if settling.is_done and not isinstance(settling.error, (LinkLost, ConnectionLost)):
+                # Its number means nothing to the link any more; its token may, after a rollback.
+                message.origin = None
         unsettled[:] = [message for message in unsettled if id(message) not in done]
     if failures:
         raise gravest(failures)

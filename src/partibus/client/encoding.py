@@ -149,11 +149,13 @@ def decode_message(payload: bytes, lock_token: UUID | None = None) -> ReceivedMe
             code = int(section_code(payload, position))
             start = int(section_body(payload, position, len(payload)))
             value, position = decode(payload, start)
+            kind, read = _READERS.get(code, (object, _pass_over))
+            if not isinstance(value, kind):
+                raise DecodeError(f"section 0x{code:02x} holds something else")
+            read(message, value)
             if code == DATA:
                 data.append(value)
-            elif code in _READERS:
-                _READERS[code](message, value)
-    except (DecodeError, IndexError, TypeError, ValueError) as error:
+    except (IndexError, ValueError) as error:
         raise MalformedMessage(f"a message came that cannot be read: {error}") from error
     if data:
         message.body = data[0] if len(data) == 1 else b"".join(data)
@@ -163,7 +165,7 @@ def decode_message(payload: bytes, lock_token: UUID | None = None) -> ReceivedMe
 def _read_header(message: ReceivedMessage, fields: list[object]) -> None:
     ttl_ms, delivery_count = _field(fields, 2), _field(fields, 4)
     if isinstance(ttl_ms, int):
-        message.time_to_live = timedelta(milliseconds=ttl_ms)
+        message.time_to_live = timedelta(milliseconds=min(ttl_ms, TTL_MS_MAX))
     if isinstance(delivery_count, int):
         message.delivery_count = int(delivery_count)
 
@@ -210,14 +212,20 @@ def _read_value(message: ReceivedMessage, value: object) -> None:
     message.body = value
 
 
-_READERS: Final[dict[int, Callable[[ReceivedMessage, Any], None]]] = {
-    HEADER: _read_header,
-    DELIVERY_ANNOTATIONS: _read_delivery_annotations,
-    MESSAGE_ANNOTATIONS: _read_annotations,
-    PROPERTIES: _read_properties,
-    APPLICATION_PROPERTIES: _read_application_properties,
-    SEQUENCE: _read_value,
-    VALUE: _read_value,
+def _pass_over(message: ReceivedMessage, value: object) -> None:
+    return
+
+
+# What each section holds, and who reads it.
+_READERS: Final[dict[int, tuple[type, Callable[[ReceivedMessage, Any], None]]]] = {
+    HEADER: (list, _read_header),
+    DELIVERY_ANNOTATIONS: (dict, _read_delivery_annotations),
+    MESSAGE_ANNOTATIONS: (dict, _read_annotations),
+    PROPERTIES: (list, _read_properties),
+    APPLICATION_PROPERTIES: (dict, _read_application_properties),
+    DATA: (bytes, _pass_over),
+    SEQUENCE: (list, _read_value),
+    VALUE: (object, _read_value),
 }
 
 

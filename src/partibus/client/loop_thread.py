@@ -27,9 +27,14 @@ class LoopThread:
         )
         self._thread.start()
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether nothing more can be run."""
+        return self._loop.is_closed()
+
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run something on the loop and wait for it, in the caller's context."""
-        if self._loop.is_closed():
+        if self.is_stopped:
             work.close()
             raise ValueError("the client was closed")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -54,7 +59,7 @@ class LoopThread:
 
     def stop(self) -> None:
         """End the loop and the thread."""
-        if self._loop.is_closed():
+        if self.is_stopped:
             return
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(JOIN_S)

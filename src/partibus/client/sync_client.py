@@ -274,10 +274,11 @@ class Client:
 
     def close(self) -> None:
         """Close the receivers, then the connection, and end the thread."""
-        try:
-            self._thread.wait(self._inner.close())
-        finally:
-            self._thread.stop()
+        if not self._thread.is_stopped:
+            try:
+                self._thread.wait(self._inner.close())
+            finally:
+                self._thread.stop()
 
     def sender(self, entity: str | None = None, *, via: str | None = None) -> Sender:
         """Send to a queue or topic; `via` puts messages there first, to be moved on commit."""
