@@ -7,10 +7,12 @@ PARTIBUS_COMPILE=1 a wheel that cannot be compiled is an error.
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
 
 from setuptools import setup
@@ -26,6 +28,11 @@ HOT_ROOMS = {
 HOT_MODULES = tuple(
     f"src/partibus/{room}/{name}.py" for room, names in HOT_ROOMS.items() for name in names.split()
 )
+
+# Each build begins in a new place: compiled files of an earlier list of modules do not mix with
+# those of this one.
+BUILD = tempfile.mkdtemp(prefix="partibus-build-")
+atexit.register(shutil.rmtree, BUILD, ignore_errors=True)
 
 wanted = os.environ.get("PARTIBUS_COMPILE", "auto")
 
@@ -48,7 +55,9 @@ def extensions() -> list[object]:
     try:
         from mypyc.build import mypycify
 
-        found: list[object] = mypycify(modules, opt_level="3", strip_asserts=False)
+        found: list[object] = mypycify(
+            modules, opt_level="3", strip_asserts=False, target_dir=BUILD
+        )
     except (ImportError, SystemExit) as error:
         if wanted == "1":
             raise
@@ -61,4 +70,4 @@ def extensions() -> list[object]:
     return found
 
 
-setup(ext_modules=extensions())
+setup(ext_modules=extensions(), options={"build": {"build_base": BUILD}})
