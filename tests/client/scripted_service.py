@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -44,6 +45,7 @@ from partibus.wire.performatives import (
 from partibus.wire.values import Int, Symbol
 
 TXN_ID = b"transaction-0001"
+PATIENCE_S = 20.0
 
 
 @dataclass
@@ -75,6 +77,7 @@ class ScriptedService:
         self._thread = LoopThread()
         self._tls = tls
         self._peers: list[Peer] = []
+        self._changed = threading.Condition()
         self.port = 0
         # Written down before, by address or operation.
         self.refusals: dict[str, deque[Error]] = {}
@@ -127,6 +130,15 @@ class ScriptedService:
         )
 
     # What a test does while it runs -----------------------------------------------------------
+
+    async def until(self, happened: Callable[[], object]) -> None:
+        """Wait until something was seen."""
+
+        def wait() -> None:
+            with self._changed:
+                assert self._changed.wait_for(happened, PATIENCE_S)
+
+        await asyncio.to_thread(wait)
 
     def drop(self) -> None:
         """Break every connection, as a network does."""
@@ -182,7 +194,6 @@ class Peer(asyncio.Protocol):
 
     def __init__(self, service: ScriptedService) -> None:
         self.service = service
-        service._peers.append(self)
         self.engine = Connection.server(Open("service"), limits=Limits(), now_ms=0)
         self.replies: dict[str, SenderLink] = {}
         self.consumers: list[tuple[str, SenderLink]] = []
@@ -191,6 +202,7 @@ class Peer(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
+        self.service._peers.append(self)
         self.service.connections += 1
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -201,6 +213,8 @@ class Peer(asyncio.Protocol):
         self.flush()
 
     def flush(self) -> None:
+        with self.service._changed:
+            self.service._changed.notify_all()
         self.transport.write(self.engine.data_to_send())
         if self.engine.is_closed:
             self.transport.close()

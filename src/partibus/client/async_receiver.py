@@ -16,7 +16,13 @@ from partibus.client import requests, settlement
 from partibus.client.async_transaction import AsyncTransaction, transaction_of
 from partibus.client.dialogue import Response
 from partibus.client.encoding import decode_message
-from partibus.client.errors import ConnectionLost, InvalidOperation, LinkLost, gravest
+from partibus.client.errors import (
+    ConnectionLost,
+    InvalidOperation,
+    LinkLost,
+    MalformedMessage,
+    gravest,
+)
 from partibus.client.inbox import Inbox
 from partibus.client.line import Line
 from partibus.client.message import ReceivedMessage
@@ -126,7 +132,21 @@ class AsyncReceiver:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_S):
                 await transport.answer(inbox.drain())
-        return [_message(inbox, delivery) for delivery in inbox.take(count)]
+        return self._read(inbox, inbox.take(count))
+
+    def _read(self, inbox: Inbox, deliveries: list[Delivery]) -> list[ReceivedMessage]:
+        messages = []
+        failures = []
+        for delivery in deliveries:
+            try:
+                messages.append(_message(inbox, delivery))
+            except MalformedMessage as error:
+                failures.append(error)
+        if failures:
+            # Those that came with it are for the next receive.
+            self._held.extend(messages)
+            raise failures[0]
+        return messages
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         while True:
