@@ -153,7 +153,7 @@ def decode_message(payload: bytes, lock_token: UUID | None = None) -> ReceivedMe
             if not isinstance(value, kind):
                 raise DecodeError(f"section 0x{code:02x} holds something else")
             read(message, value)
-            if code == DATA:
+            if code == DATA and isinstance(value, bytes):
                 data.append(value)
     except (IndexError, ValueError) as error:
         raise MalformedMessage(f"a message came that cannot be read: {error}") from error
