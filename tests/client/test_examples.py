@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,14 @@ MOMENT_S = 0.3
 PATIENCE_S = 20.0
 
 Run = Callable[..., str]
+
+
+@contextmanager
+def asking() -> Iterator[None]:
+    try:
+        yield
+    except NotSupported as refusal:
+        pytest.skip(f"not served yet: {refusal.text}")
 
 
 @pytest.fixture
@@ -47,10 +56,8 @@ def run(namespace: Namespace, capsys: pytest.CaptureFixture[str]) -> Run:
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        try:
+        with asking():
             module.main(namespace.connection_string, *queue)
-        except NotSupported as refusal:
-            pytest.skip(f"not served yet: {refusal.text}")
         return capsys.readouterr().out
 
     return run
@@ -65,7 +72,7 @@ def bodies(client: Client, queue: str = "orders") -> list[str]:
 
 
 def session_bodies(client: Client, queue: str, session_id: str) -> list[str]:
-    with client.accept_session(queue, session_id, timeout=PATIENCE_S) as session:
+    with asking(), client.accept_session(queue, session_id, timeout=PATIENCE_S) as session:
         return [message.text for message in session.receive(10, timeout=MOMENT_S)]
 
 

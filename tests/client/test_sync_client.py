@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from partibus.client import (
     Client,
@@ -205,6 +206,37 @@ def test_a_received_message_can_be_sent_on(client: Client) -> None:
         (again,) = receiver.receive(timeout=PATIENCE_S)
     assert (again.text, again.message_id, again.partition_key) == ("x", "m", "k")
     assert again.sequence_number != message.sequence_number
+
+
+def test_the_official_client_reads_what_we_send_and_we_what_it_sends(
+    client: Client, namespace: Namespace
+) -> None:
+    at = datetime(2030, 1, 1, tzinfo=UTC)
+    client.sender(QUEUE).send(
+        Message("ours", message_id="1", subject="s", partition_key="k", properties={"at": at})
+    )
+    with ServiceBusClient.from_connection_string(namespace.connection_string) as official:
+        with official.get_queue_receiver(QUEUE, max_wait_time=PATIENCE_S) as theirs:
+            (message,) = theirs.receive_messages()
+            assert (str(message), message.message_id, message.subject) == ("ours", "1", "s")
+            assert message.partition_key == "k"
+            assert message.application_properties[b"at"] == int(at.timestamp() * 1000)
+            theirs.complete_message(message)
+        with official.get_queue_sender(QUEUE) as sender:
+            sender.send_messages(
+                ServiceBusMessage(
+                    "theirs",
+                    message_id="2",
+                    partition_key="k",
+                    time_to_live=timedelta(minutes=5),
+                    application_properties={"n": 7, "text": "x"},
+                )
+            )
+    with client.receiver(QUEUE) as receiver:
+        (ours,) = receiver.receive(timeout=PATIENCE_S)
+        assert (ours.text, ours.message_id, ours.partition_key) == ("theirs", "2", "k")
+        assert ours.time_to_live == timedelta(minutes=5)
+        assert ours.properties == {"n": 7, "text": "x"}
 
 
 def test_a_session_id_and_a_partition_key_that_differ_are_refused(client: Client) -> None:
