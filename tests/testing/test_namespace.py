@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
+import warnings
+from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -24,6 +27,15 @@ from partibus.testing.namespace import Namespace
 LOCK = timedelta(seconds=60)
 NO_MORE_S = 0.5
 COMES_S = 10
+
+
+@pytest.fixture(autouse=True)
+def _forgive_the_client() -> Iterator[None]:
+    """The vendor's client leaves sockets open whose connection was lost; that is not our test."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        yield
+        gc.collect()
 
 
 def client_of(namespace: Namespace, **options: object) -> ServiceBusClient:

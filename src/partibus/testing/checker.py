@@ -102,6 +102,7 @@ class Record:
         # How many events there were; the place of the last one.
         self.now = 0
         self.lives: dict[str, Life] = {}
+        self._missing: set[str] = set()
         # Begin and end of each disturbance; one that has not ended ends never.
         self.disturbances: list[tuple[int, int]] = []
 
@@ -124,6 +125,8 @@ class Record:
         """The broker said that it has the message. A send that failed is simply not accepted."""
         with self._event(message_id) as (now, life):
             life.accepted_at = min(life.accepted_at, now)
+            if not life.deliveries:
+                self._missing.add(message_id)
 
     def received(
         self, receiver: str, message_id: str, sequence_number: int, delivery_count: int = 0
@@ -132,6 +135,7 @@ class Record:
         with self._event(message_id) as (now, life):
             delivery = Delivery(now, receiver, sequence_number, delivery_count)
             life.deliveries.append(delivery)
+            self._missing.discard(message_id)
             return delivery
 
     def completed(self, delivery: Delivery) -> None:
@@ -174,11 +178,7 @@ class Record:
     def missing(self) -> set[str]:
         """Accepted and not received so far: what a drain still has to wait for."""
         with self._mutex:
-            return {
-                life.message_id
-                for life in self.lives.values()
-                if life.accepted_at < _NEVER and not life.deliveries
-            }
+            return set(self._missing)
 
     def faults(self, *, drained: bool = True) -> list[Fault]:
         """All that is wrong. Before the queue was drained, nothing can be called lost."""
