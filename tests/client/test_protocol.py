@@ -37,8 +37,14 @@ class Both:
         self.credit = 100
         self.status = 202
         self.puts: list[Request] = []
-        self._replies: SenderLink | None = None
+        self._sending: SenderLink | None = None
         self.join()
+
+    @property
+    def replies(self) -> SenderLink:
+        """The link on which the service sends, the last that was attached."""
+        assert self._sending is not None
+        return self._sending
 
     def join(self) -> None:
         while True:
@@ -63,7 +69,7 @@ class Both:
             elif isinstance(event, LinkAttached):
                 event.link.accept()
                 if isinstance(event.link, SenderLink):
-                    self._replies = event.link
+                    self._sending = event.link
                 else:
                     event.link.grant(self.credit)
             elif isinstance(event, Deliveries):
@@ -75,9 +81,8 @@ class Both:
         self.puts.append(request)
         link.settle([delivery.delivery_id], ACCEPTED)
         link.grant(self.credit)
-        assert self._replies is not None
         properties = {"status-code": Int(self.status), "status-description": "so"}
-        self._replies.send(b"t", write_response(request.message_id, properties, None), settled=True)
+        self.replies.send(b"t", write_response(request.message_id, properties, None), settled=True)
 
 
 def test_a_token_is_put_once_and_renewed_before_it_ends() -> None:
@@ -189,6 +194,24 @@ def test_sends_wait_for_credit_up_to_a_limit_and_only_while_they_are_wanted() ->
     assert not any(pending.is_done for pending in waiting)
     both.join()
     assert both.puts == []
+
+
+def test_a_drain_without_an_answer_does_not_keep_the_next_from_being_asked() -> None:
+    both = Both()
+    inbox = both.conversation.receiver("orders", is_locking=True)
+    both.join()
+    inbox.want(5)
+    assert not inbox.drain().is_done
+    both.join()
+    inbox.want(5)
+    both.join()
+    drained = inbox.drain()
+    assert not drained.is_done
+    both.join()
+    assert both.replies.drain
+    both.replies.drained()
+    both.join()
+    assert drained.is_done
 
 
 def test_a_service_that_does_not_let_us_in_ends_it() -> None:

@@ -34,6 +34,8 @@ class Inbox(LinkEnd):
     def want(self, count: int) -> Pending[None]:
         """Give credit for so many messages; done when there is at least one."""
         arrival: Pending[None] = Pending()
+        # A drain that was never answered is over with the next credit.
+        self._drained = None
         if self._arrived:
             arrival.resolve(None)
         elif self.error is not None:

@@ -52,10 +52,16 @@ class Pending(Generic[T]):
         else:
             self._then.append(callback)
 
+    def leave(self, callback: Callable[[], None]) -> None:
+        """Do not call back; others that wait still are."""
+        self._then = [each for each in self._then if each is not callback]
+        if not self._then:
+            self.is_wanted = False
+
     def forget(self) -> None:
         """Nobody waits any more."""
-        self.is_wanted = False
         self._then = []
+        self.is_wanted = False
 
     @property
     def error(self) -> MessagingError | None:

@@ -51,11 +51,16 @@ class Transport(asyncio.Protocol):
         self.flush()
         if not pending.is_done:
             done: asyncio.Future[None] = self._loop.create_future()
-            pending.then(lambda: None if done.done() else done.set_result(None))
+
+            def wake() -> None:
+                if not done.done():
+                    done.set_result(None)
+
+            pending.then(wake)
             try:
                 await done
             except asyncio.CancelledError:
-                pending.forget()
+                pending.leave(wake)
                 raise
         return pending.result()
 
