@@ -49,32 +49,36 @@ class Transport(asyncio.Protocol):
     async def answer(self, pending: Pending[T]) -> T:
         """Send what there is to send, and wait for an answer."""
         self.flush()
-        if not pending.is_done:
-            done: asyncio.Future[None] = self._loop.create_future()
-
-            def wake() -> None:
-                if not done.done():
-                    done.set_result(None)
-
-            pending.then(wake)
-            try:
-                await done
-            except asyncio.CancelledError:
-                pending.leave(wake)
-                raise
+        await self._wait(pending)
         return pending.result()
 
     async def failures(self, pendings: Sequence[Pending[T]]) -> list[MessagingError]:
         """Wait for several answers; returns the errors that came instead."""
+        self.flush()
         try:
             for pending in pendings:
-                with contextlib.suppress(MessagingError):
-                    await self.answer(pending)
+                await self._wait(pending)
         except asyncio.CancelledError:
             for pending in pendings:
                 pending.forget()
             raise
         return [pending.error for pending in pendings if pending.error is not None]
+
+    async def _wait(self, pending: Pending[T]) -> None:
+        if pending.is_done:
+            return
+        done: asyncio.Future[None] = self._loop.create_future()
+
+        def wake() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        pending.then(wake)
+        try:
+            await done
+        except asyncio.CancelledError:
+            pending.leave(wake)
+            raise
 
     async def close(self) -> None:
         """Say goodbye, and wait a little for the answer."""
