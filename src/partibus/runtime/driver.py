@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from heapq import heappop, heappush
 from typing import Any, Protocol
 
 from partibus.broker.errors import FragmentUnavailable, Refusal
 from partibus.broker.fragment import Fragment, Settings
 from partibus.broker.records import FragmentKey, FragmentSummary, SubQueue
 from partibus.runtime.clock import Clock, Timer
+from partibus.runtime.deadlines import Deadlines
 from partibus.runtime.disk import Disk
 from partibus.runtime.gate import Gate
 from partibus.store import Store, StoreError
@@ -89,11 +89,7 @@ class Driver:
         self._commit_due = False
         self.committing_since_ms = 0
         self._loading: set[int] = set()
-        self._deadlines: list[tuple[int, int, Fragment]] = []
-        # The earliest deadline that is set for a fragment, by its number.
-        self._scheduled: dict[int, int] = {}
-        self._timer: Timer | None = None
-        self._timer_ms = 0
+        self._deadlines = Deadlines(clock, self._due)
         self._closed = False
         self._tidying: Timer | None = None
         self.commits = 0
@@ -330,7 +326,6 @@ class Driver:
         self._dirty.clear()
         self._loading.clear()
         self._deadlines.clear()
-        self._scheduled.clear()
         self._answer(FragmentUnavailable(f"Store {self.store} is unavailable: {error}"))
         if files is not None:
             self._disk.call(files.close, lambda _: None)
@@ -393,34 +388,11 @@ class Driver:
 
     def watch(self, fragment: Fragment) -> None:
         """The fragment has locks that will end: wake it in time."""
-        deadline = fragment.next_deadline_ms()
-        if deadline is None or self._scheduled.get(fragment.number, deadline + 1) <= deadline:
-            return
-        self._scheduled[fragment.number] = deadline
-        heappush(self._deadlines, (deadline, fragment.number, fragment))
-        self._set_timer()
+        self._deadlines.watch(fragment)
 
-    def _set_timer(self) -> None:
-        if not self._deadlines:
+    def _due(self, fragment: Fragment, now_ms: int) -> None:
+        if self._by_prefix.get(fragment.token_prefix) is not fragment:
             return
-        earliest = self._deadlines[0][0]
-        if self._timer is not None:
-            if self._timer_ms <= earliest:
-                return
-            self._timer.cancel()
-        self._timer_ms = earliest
-        self._timer = self._clock.call_at(earliest, self._advance)
-
-    def _advance(self) -> None:
-        self._timer = None
-        now_ms = self._clock.now_ms()
-        while self._deadlines and self._deadlines[0][0] <= now_ms:
-            deadline, number, fragment = heappop(self._deadlines)
-            if self._by_prefix.get(fragment.token_prefix) is not fragment:
-                continue
-            if self._scheduled.get(number) == deadline:
-                del self._scheduled[number]
-            if fragment.advance(now_ms):
-                self.touch(fragment)
-            self.watch(fragment)
-        self._set_timer()
+        if fragment.advance(now_ms):
+            self.touch(fragment)
+        self._deadlines.watch(fragment)

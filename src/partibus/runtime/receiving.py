@@ -20,6 +20,7 @@ from partibus.broker.settlement import COMPLETE, RELEASE, Settlement
 from partibus.runtime.clock import Clock, Timer
 from partibus.runtime.peers import Peer
 from partibus.runtime.requests import Credit, Delivered, Drain, Reply, Subscribe, Unsubscribe
+from partibus.runtime.source import Source
 
 CACHE_IDLE_MS = 1000
 # A node that has not answered by then is taken to have nothing.
@@ -45,27 +46,6 @@ class ReceiveCache(Enum):
     LEAN = "lean"
     # Every node is asked for everything at once, as the original does.
     EAGER = "eager"
-
-
-class Source:
-    """One node's share in a receiver."""
-
-    __slots__ = ("asked_ms", "dry", "index", "limit", "received", "up")
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.up = False
-        # Totals since the subscription: what we said we take, and what came.
-        self.limit = 0
-        self.received = 0
-        # It said that it has nothing for us now; it sends when that changes.
-        self.dry = False
-        self.asked_ms = 0
-
-    @property
-    def outstanding(self) -> int:
-        """What it may still send."""
-        return max(self.limit - self.received, 0)
 
 
 class Nodes(Protocol):
