@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from partibus.runtime.clock import Clock, Timer
 
-COMMITS_AT_ONCE = 4
+COMMITS_AT_ONCE = 2
 # A commit that is older than this does not keep others waiting any more.
 PATIENCE_MS = 50
 
