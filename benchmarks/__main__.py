@@ -154,7 +154,7 @@ def main() -> int:
     bench = Bench(QUICK if args.quick else FULL, args.quick)
     if not args.no_compiled:
         bench.compile()
-    begun = time.monotonic()
+    begun, day = time.monotonic(), time.strftime("%Y-%m-%d", time.gmtime())
     with contextlib.ExitStack() as stack:
         if {"matrix", "sdk", "idle"} & set(parts):
             bench.start(stack, rival=not args.no_rabbitmq)
@@ -166,7 +166,7 @@ def main() -> int:
     bench.judge()
     bench.run.facts["took"] = f"{(time.monotonic() - begun) / 60:.1f} minutes"
     what = "quick" if args.quick else "full" if not args.only else "-".join(args.only)
-    path = RESULTS / f"{time.strftime('%Y-%m-%d', time.gmtime())}-{what}"
+    path = RESULTS / f"{day}-{what}"
     report.write(bench.run, path)
     say(f"written to {path.relative_to(RESULTS.parent.parent)}.md")
     return 0

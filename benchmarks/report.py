@@ -16,6 +16,13 @@ from benchmarks.targets import Target
 # The last few messages may take this long before it is worth a word.
 REST_S_MAX = 0.5
 
+# What others may use of the machine before rates and latencies say little.
+QUIET_CORES_MAX = 0.2
+NOISY = (
+    "- **the machine was not quiet**: CPU per message holds, but ratios of rates and latencies do"
+    " not; a broker that uses all cores suffers more from others than one that uses a single core"
+)
+
 
 @dataclass
 class Run:
@@ -57,6 +64,8 @@ def _head(run: Run) -> str:
         loads = sorted(sample.other_load for sample in samples)
         shown = f"median {loads[len(loads) // 2]:.2f}, worst {loads[-1]:.2f} cores"
         facts.append(f"- load by other processes of the machine meanwhile: {shown}")
+        if loads[len(loads) // 2] > QUIET_CORES_MAX:
+            facts.append(NOISY)
     return "# Benchmark results\n\n" + "\n".join(facts)
 
 
