@@ -220,6 +220,14 @@ class Changes:
         self.counters: Counters = Counters()
 
 
+class Moment(NamedTuple):
+    """A time at which something happens to an entry, and where the entry stands."""
+
+    at_ms: int
+    number: int
+    position: int
+
+
 class FragmentSummary(NamedTuple):
     """What a store knows of a fragment without reading its entries."""
 
