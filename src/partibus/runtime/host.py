@@ -9,18 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from partibus.broker.descriptions import Entity, QueueDescription
-from partibus.broker.errors import EntityNotFound, FragmentUnavailable, Refusal
-from partibus.broker.fragment import Fragment
+from partibus.broker.errors import (
+    EntityNotFound,
+    FragmentUnavailable,
+    MessageNotFound,
+    Refusal,
+)
+from partibus.broker.fragment import COUNTER_MASK, Fragment
 from partibus.broker.records import FragmentKey, SubQueue
 from partibus.runtime.clock import Clock
 from partibus.runtime.dispenser import Dispenser, Origin, Subscriber
 from partibus.runtime.driver import Driver
 from partibus.runtime.entropy import Entropy
+from partibus.runtime.lookups import Errand, look_up
 from partibus.runtime.requests import (
     DONE,
     Credit,
     Discard,
     Drain,
+    Lookup,
     Renew,
     Reply,
     Request,
@@ -84,6 +91,8 @@ class Host:
                 self._drain(request, origin, answer)
             elif isinstance(request, Renew):
                 self._renew(request, answer)
+            elif isinstance(request, Lookup):
+                self._look_up(request, answer)
             else:
                 self._discard(request, origin, answer)
         except Refusal as refusal:
@@ -104,6 +113,11 @@ class Host:
         return driver
 
     def _target(self, request: Send | Discard) -> tuple[Driver, Fragment]:
+        driver, entity = self._place(request)
+        key = FragmentKey(request.entity, request.incarnation, request.partition, SubQueue.ACTIVE)
+        return driver, driver.fragment(key, entity.description)
+
+    def _place(self, request: Send | Discard | Lookup) -> tuple[Driver, Entity]:
         driver = self._driver(request.store)
         entity = self._entity(request.entity)
         if entity is None or entity.incarnation != request.incarnation:
@@ -112,8 +126,18 @@ class Host:
             raise FragmentUnavailable(
                 f"Fragment {request.partition} of '{entity.name}' is unavailable; try again."
             )
-        key = FragmentKey(request.entity, request.incarnation, request.partition, SubQueue.ACTIVE)
-        return driver, driver.fragment(key, entity.description)
+        return driver, entity
+
+    def _look_up(self, request: Lookup, answer: Answer) -> None:
+        driver, _ = self._place(request)
+        key = FragmentKey(request.entity, request.incarnation, request.partition, request.subqueue)
+        fragment = driver.fragments.get(key)
+        if fragment is None:
+            # Nothing was ever sent there; asking does not make it.
+            numbers = getattr(request, "sequences", None)
+            answer(refused(_not_found(numbers[0])) if numbers else DONE)
+            return
+        look_up(Errand(driver, fragment, self._clock, self._entropy.take), request, answer)
 
     def _send(self, request: Send, origin: Origin, answer: Answer) -> None:
         driver, fragment = self._target(request)
@@ -280,6 +304,10 @@ class Host:
 
     def _is_down(self, key: FragmentKey) -> bool:
         return bool(self.down) and (key.entity, key.partition) in self.down
+
+
+def _not_found(sequence: int) -> Refusal:
+    return MessageNotFound(f"There is no message with the number {sequence & COUNTER_MASK} here.")
 
 
 def _desk(key: FragmentKey) -> Desk:

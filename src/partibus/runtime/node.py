@@ -205,6 +205,13 @@ class Node:
             raise EntityNotFound(f"The messaging entity '{path}' could not be found.")
         return entity, subqueue
 
+    def entity_now(self, entity: Entity) -> Entity:
+        """The entity as it is described now, to who has known it for a while."""
+        now = self.snapshot.by_id.get(entity.id)
+        if now is None:
+            raise EntityNotFound(f"The messaging entity '{entity.name}' has been deleted.")
+        return now
+
     @property
     def version(self) -> int:
         """How new this node's catalog is."""

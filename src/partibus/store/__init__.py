@@ -54,14 +54,14 @@ class Store(Protocol):
     def find_sequences(self, number: int, sequences: list[int]) -> list[Entry]:
         """The entries with these sequence numbers, in any state; others are left out."""
 
-    def due(self, until_ms: int, count: int) -> list[Moment]:
-        """Scheduled entries of all fragments that are due up to a time, the earliest first."""
-
-    def expiring(self, after: Moment, until_ms: int, count: int) -> list[Moment]:
-        """When entries expire, in all fragments and states: after one moment, up to a time.
+    def due(self, after: Moment, until_ms: int, count: int) -> list[Moment]:
+        """When scheduled entries of all fragments become active: after one moment, up to a time.
 
         In the order of time, number and position.
         """
+
+    def expiring(self, after: Moment, until_ms: int, count: int) -> list[Moment]:
+        """When entries expire, in all fragments and states; otherwise as due()."""
 
     def drop(self, number: int, count: int) -> bool:
         """Remove up to `count` entries of a fragment nobody needs; True once all of it is gone."""

@@ -168,8 +168,8 @@ class MemoryStore:
         found = [entry for entry in fragment.entries.values() if entry.sequence in wanted]
         return [duplicate(entry) for entry in sorted(found, key=lambda e: e.position)]
 
-    def due(self, until_ms: int, count: int) -> list[Moment]:
-        """Scheduled entries of all fragments that are due up to a time, the earliest first."""
+    def due(self, after: Moment, until_ms: int, count: int) -> list[Moment]:
+        """When scheduled entries become active: after one moment, up to a time."""
         self._check_open()
         found = (
             Moment(entry.due_ms, number, entry.position)
@@ -178,7 +178,7 @@ class MemoryStore:
             for entry in fragment.entries.values()
             if entry.state == State.SCHEDULED and 0 < entry.due_ms <= until_ms
         )
-        return nsmallest(count, found)
+        return nsmallest(count, (moment for moment in found if moment > after))
 
     def expiring(self, after: Moment, until_ms: int, count: int) -> list[Moment]:
         """When entries expire, in all fragments and states: after one moment, up to a time."""

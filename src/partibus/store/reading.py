@@ -83,9 +83,12 @@ def find_dead_rows(cursor: apsw.Cursor, number: int, sequences: list[int]) -> li
     return _decode(cursor.execute(statements.FIND_DEAD, (number, wanted)))
 
 
-def moments(cursor: apsw.Cursor) -> list[Moment]:
-    """What a statement of statements._moments() found."""
-    text = cursor.get
+def moments(
+    cursor: apsw.Cursor, statement: str, after: Moment, until_ms: int, count: int
+) -> list[Moment]:
+    """What a statement of statements._moments() finds after one moment, up to a time."""
+    key = after.number << POSITION_BITS | after.position
+    text = cursor.execute(statement, (after.at_ms, key, until_ms, count)).get
     assert isinstance(text, str)
     return [
         Moment(at_ms, key >> POSITION_BITS, key & POSITION_MAX)

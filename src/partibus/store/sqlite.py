@@ -136,17 +136,15 @@ class SqliteStore:
             rows = reading.find_dead_rows(self._cursor, number, sequences)
             return reading.entries(self._cursor, number, rows, base)
 
-    def due(self, until_ms: int, count: int) -> list[Moment]:
-        """Scheduled entries of all fragments that are due up to a time, the earliest first."""
+    def due(self, after: Moment, until_ms: int, count: int) -> list[Moment]:
+        """When scheduled entries become active: after one moment, up to a time."""
         with self._errors:
-            return reading.moments(self._cursor.execute(statements.DUE, (until_ms, count)))
+            return reading.moments(self._cursor, statements.DUE, after, until_ms, count)
 
     def expiring(self, after: Moment, until_ms: int, count: int) -> list[Moment]:
         """When entries expire, in all fragments and states: after one moment, up to a time."""
-        key = after.number << POSITION_BITS | after.position
-        values = (after.at_ms, key, until_ms, count)
         with self._errors:
-            return reading.moments(self._cursor.execute(statements.EXPIRING, values))
+            return reading.moments(self._cursor, statements.EXPIRING, after, until_ms, count)
 
     def drop(self, number: int, count: int) -> bool:
         """Remove up to `count` entries of a fragment nobody needs; True once all of it is gone."""

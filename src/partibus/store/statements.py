@@ -164,8 +164,9 @@ def _moments(chosen: str) -> str:
 
 
 DUE = _moments(
-    "SELECT due_ms AS at_ms, position FROM message WHERE state = 2 AND due_ms <= ?"
-    " ORDER BY due_ms, position LIMIT ?"
+    "SELECT due_ms AS at_ms, position FROM message"
+    " WHERE state = 2 AND due_ms BETWEEN ?1 AND ?3 AND (due_ms > ?1 OR position > ?2)"
+    " ORDER BY due_ms, position LIMIT ?4"
 )
 EXPIRING = _moments(
     "SELECT expires_ms AS at_ms, position FROM message"

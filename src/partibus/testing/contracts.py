@@ -411,13 +411,11 @@ class StoreAgainstDict(RuleBasedStateMachine):
                     due.append(Moment(entry.due_ms, number, position))
                 if 0 < entry.expires_ms <= until_ms:
                     expiring.append(Moment(entry.expires_ms, number, position))
-        assert self.store.due(until_ms, count) == sorted(due)[:count]
-        after = Moment(0, 0, 0)
-        found: list[Moment] = []
-        while part := self.store.expiring(after, until_ms, count):
-            found += part
-            after = part[-1]
-        assert found == sorted(expiring)
+        for look, expected in ((self.store.due, due), (self.store.expiring, expiring)):
+            found: list[Moment] = []
+            while part := look(found[-1] if found else Moment(0, 0, 0), until_ms, count):
+                found += part
+            assert found == sorted(expected)
 
     @invariant()
     def agrees(self) -> None:

@@ -158,9 +158,9 @@ class SimulatedStore:
         """The entries with these sequence numbers."""
         return self._open().find_sequences(number, sequences)
 
-    def due(self, until_ms: int, count: int) -> list[Moment]:
-        """Scheduled entries that are due."""
-        return self._open().due(until_ms, count)
+    def due(self, after: Moment, until_ms: int, count: int) -> list[Moment]:
+        """When scheduled entries become active."""
+        return self._open().due(after, until_ms, count)
 
     def expiring(self, after: Moment, until_ms: int, count: int) -> list[Moment]:
         """When entries expire."""

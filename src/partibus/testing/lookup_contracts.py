@@ -35,7 +35,7 @@ def check_lookups(make_store: MakeStore) -> None:
 def an_empty_store_finds_nothing(store: Store) -> None:
     assert store.browse(3, 0, 10, PLENTY) == []
     assert store.find_sequences(3, [1, 2]) == []
-    assert store.due(_LATER, 10) == []
+    assert store.due(_ALWAYS, _LATER, 10) == []
     assert store.expiring(_ALWAYS, _LATER, 10) == []
 
 
@@ -110,13 +110,18 @@ def what_is_due_is_found_over_all_fragments(store: Store) -> None:
             entry.due_ms = _NOW_MS + 10 * entry.position + number
         batch.append(changes)
     store.commit(batch)
-    assert store.due(_NOW_MS, 10) == []
-    assert store.due(_NOW_MS + 22, 10) == [Moment(_NOW_MS + 21, 1, 2), Moment(_NOW_MS + 22, 2, 2)]
-    assert [moment.at_ms - _NOW_MS for moment in store.due(_LATER, 3)] == [21, 22, 31]
+    assert store.due(_ALWAYS, _NOW_MS, 10) == []
+    assert store.due(_ALWAYS, _NOW_MS + 22, 10) == [
+        Moment(_NOW_MS + 21, 1, 2),
+        Moment(_NOW_MS + 22, 2, 2),
+    ]
+    assert [moment.at_ms - _NOW_MS for moment in store.due(_ALWAYS, _LATER, 3)] == [21, 22, 31]
+    after = Moment(_NOW_MS + 22, 2, 2)
+    assert [moment.at_ms - _NOW_MS for moment in store.due(after, _LATER, 2)] == [31, 32]
     gone = made_changes(1, created=False)
     gone.removed = [2, 3, 4, 5]
     store.commit([gone])
-    assert [moment.number for moment in store.due(_LATER, 10)] == [2] * 4
+    assert [moment.number for moment in store.due(_ALWAYS, _LATER, 10)] == [2] * 4
 
 
 def what_expires_is_found_in_parts(store: Store) -> None:
