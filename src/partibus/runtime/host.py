@@ -6,7 +6,7 @@ same here. Routing is not done here: a request for a store we do not own is refu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from partibus.broker.descriptions import Entity, QueueDescription
 from partibus.broker.errors import (
@@ -21,12 +21,14 @@ from partibus.runtime.clock import Clock
 from partibus.runtime.dispenser import Dispenser, Origin, Subscriber
 from partibus.runtime.driver import Driver
 from partibus.runtime.entropy import Entropy
+from partibus.runtime.idleness import Uses
 from partibus.runtime.lookups import Errand, look_up
 from partibus.runtime.requests import (
     DONE,
     Credit,
     Discard,
     Drain,
+    LastUse,
     Lookup,
     Renew,
     Reply,
@@ -53,16 +55,20 @@ class Host:
         entropy: Entropy,
         entity: EntityById,
         deleted: Callable[[int, int], bool],
+        known: Callable[[], Iterable[int]] = tuple,
     ) -> None:
         self._clock = clock
         self._entropy = entropy
         self._entity = entity
         self._deleted = deleted
+        # The ids of all entities there are.
+        self._known = known
         self.drivers: dict[int, Driver] = {}
         self._dispensers: dict[Desk, Dispenser] = {}
         self._subscribers: dict[tuple[Origin, int], tuple[Dispenser, Subscriber]] = {}
         # Sends that may be taken back while they wait for the disk: where, and which positions.
         self._under_way: dict[tuple[Origin, int], tuple[Fragment, range]] = {}
+        self._uses = Uses(clock.now_ms())
         # Fragments that an operator or a test has taken down.
         self.down: set[tuple[int, int]] = set()
 
@@ -91,12 +97,20 @@ class Host:
                 self._drain(request, origin, answer)
             elif isinstance(request, Renew):
                 self._renew(request, answer)
-            elif isinstance(request, Lookup):
-                self._look_up(request, answer)
             else:
-                self._discard(request, origin, answer)
+                self._handle_rare(request, origin, answer)
         except Refusal as refusal:
             answer(refused(refusal))
+
+    def _handle_rare(
+        self, request: Lookup | LastUse | Discard, origin: Origin, answer: Answer
+    ) -> None:
+        if isinstance(request, Lookup):
+            self._look_up(request, answer)
+        elif isinstance(request, LastUse):
+            answer(Reply(number=self._last_use_ms(request)))
+        else:
+            self._discard(request, origin, answer)
 
     def forget(self, origin: Origin) -> None:
         """A gateway is gone: its receivers with it. What they hold comes back when locks end."""
@@ -130,6 +144,7 @@ class Host:
 
     def _look_up(self, request: Lookup, answer: Answer) -> None:
         driver, _ = self._place(request)
+        self._uses.used(request.entity, self._clock.now_ms())
         key = FragmentKey(request.entity, request.incarnation, request.partition, request.subqueue)
         fragment = driver.fragments.get(key)
         if fragment is None:
@@ -141,7 +156,9 @@ class Host:
 
     def _send(self, request: Send, origin: Origin, answer: Answer) -> None:
         driver, fragment = self._target(request)
-        first = fragment.send(request.messages, self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        self._uses.used(request.entity, now_ms)
+        first = fragment.send(request.messages, now_ms)
         driver.touch(fragment)
         place = origin, request.ticket
         if request.ticket:
@@ -256,6 +273,16 @@ class Host:
             found[0].leave(found[1])
         answer(DONE)
 
+    def _last_use_ms(self, request: LastUse) -> int:
+        """Now, where somebody receives or a message is scheduled."""
+        now_ms, life = self._clock.now_ms(), (request.entity, request.incarnation)
+        if any(desk[:2] == life for desk in self._dispensers):
+            self._uses.used(request.entity, now_ms)
+        fragments = (each for driver in self.drivers.values() for each in driver.fragments.values())
+        if any(each.key[:2] == life and each.counters.scheduled for each in fragments):
+            self._uses.used(request.entity, now_ms)
+        return self._uses.last_ms(request.entity)
+
     # What drivers tell ----------------------------------------------------------------------
 
     def shown(self, driver: Driver, fragment: Fragment) -> None:
@@ -288,6 +315,7 @@ class Host:
                     driver.drop(fragment)
                 else:
                     fragment.settings = entity.description
+        self._uses.keep(self._known())
 
     def set_down(self, entity: int, partition: int, down: bool) -> None:
         """Take a fragment out of service, or put it back."""

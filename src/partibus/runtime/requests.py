@@ -132,10 +132,19 @@ class DeleteReady(msgspec.Struct, tag="g", array_like=True):
     until_ms: int
 
 
+class LastUse(msgspec.Struct, tag="l", array_like=True):
+    """When was the entity last used at this node? (Its own question; it is no use.)"""
+
+    entity: int
+    incarnation: int
+
+
 # What is asked of one fragment by sequence number or age, not by lock.
 Lookup = Peek | ReceiveDeferred | CancelScheduled | DeleteReady
 
-Request = Send | Discard | Settle | Renew | Subscribe | Credit | Drain | Unsubscribe | Lookup
+Request = (
+    Send | Discard | Settle | Renew | Subscribe | Credit | Drain | Unsubscribe | Lookup | LastUse
+)
 
 
 class Delivered(msgspec.Struct, tag="m", array_like=True, gc=False):
