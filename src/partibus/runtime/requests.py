@@ -142,9 +142,8 @@ class LastUse(msgspec.Struct, tag="l", array_like=True):
 # What is asked of one fragment by sequence number or age, not by lock.
 Lookup = Peek | ReceiveDeferred | CancelScheduled | DeleteReady
 
-Request = (
-    Send | Discard | Settle | Renew | Subscribe | Credit | Drain | Unsubscribe | Lookup | LastUse
-)
+Receiving = Subscribe | Credit | Drain | Unsubscribe
+Request = Send | Discard | Settle | Renew | Receiving | Lookup | LastUse
 
 
 class Delivered(msgspec.Struct, tag="m", array_like=True, gc=False):
