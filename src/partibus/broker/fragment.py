@@ -1,4 +1,4 @@
-"""One fragment's state machine: ready, locked, settled, dead.
+"""One fragment's state machine: scheduled, ready, locked, deferred, settled, expired, dead.
 
 Decides, and never waits: each operation changes the state in memory and writes down what the
 store must commit. Nothing becomes visible before `committed` says that it is durable, and whoever
@@ -13,9 +13,23 @@ from heapq import heapify, heappop, heappush
 from typing import Protocol
 
 from partibus.broker.durations import FOREVER_MS
-from partibus.broker.errors import InvalidArgument, InvalidOperation, QuotaExceeded
+from partibus.broker.errors import (
+    FragmentUnavailable,
+    InvalidArgument,
+    InvalidOperation,
+    MessageNotFound,
+    QuotaExceeded,
+)
 from partibus.broker.message import Incoming
-from partibus.broker.records import Changes, Counters, Entry, FragmentKey, State, SubQueue
+from partibus.broker.records import (
+    Changes,
+    Counters,
+    Entry,
+    FragmentKey,
+    State,
+    SubQueue,
+    earliest,
+)
 from partibus.broker.settlement import Outcome, Settlement
 from partibus.broker.window import Window
 from partibus.wire.codec import decode_all
@@ -32,7 +46,16 @@ SETTLED_ENTRIES_MAX = 4096
 PARTITION_SHIFT = 48
 MEGABYTE = 1024 * 1024
 
+COUNTER_MASK = (1 << PARTITION_SHIFT) - 1
+
 MAX_DELIVERIES_REASON = "MaxDeliveryCountExceeded"
+EXPIRED_REASON = "TTLExpiredException"
+EXPIRED_TEXT = "The message expired and was dead lettered."
+
+
+def token_prefix(store: int, number: int) -> bytes:
+    """How the lock tokens of a fragment begin."""
+    return store.to_bytes(2, "big") + number.to_bytes(4, "big")
 
 
 class Settings(Protocol):
@@ -44,6 +67,8 @@ class Settings(Protocol):
     def max_delivery_count(self) -> int: ...
     @property
     def default_ttl_ms(self) -> int: ...
+    @property
+    def dead_letter_on_expiration(self) -> bool: ...
     @property
     def max_size_mb(self) -> int: ...
 
@@ -69,7 +94,7 @@ class Fragment:
         last = self.counters.next_position - 1 if self.counters.active else 0
         self.window = Window(gap_to=last)
         # A token names its store and fragment, because a settlement may arrive at any node.
-        self.token_prefix = store.to_bytes(2, "big") + number.to_bytes(4, "big")
+        self.token_prefix = token_prefix(store, number)
         self._dead_letters = dead_letters
         self._high = key.partition << PARTITION_SHIFT
         self._changes: Changes | None = None
@@ -82,6 +107,11 @@ class Fragment:
         self.awaited = 0
         # Positions of copies to be removed when they are seen, and whether that is staged.
         self._unwanted: dict[int, bool] = {}
+        # Positions whose entries are read from disk when they are needed and must not be taken a
+        # second time: they are locked, or what became of them is on its way to the disk.
+        self._aside: set[int] = set()
+        # The dead letters of the same fragment, which count towards its quota.
+        self.dead: Fragment | None = None
 
     # What is staged for the store ---------------------------------------------------------
 
@@ -103,10 +133,17 @@ class Fragment:
         """These changes are durable: show what they made visible. True if there is any."""
         shown = False
         added = changes.added
+        if self._aside:
+            self._aside.difference_update(changes.removed)
+            self._aside.difference_update(entry.position for entry in changes.updated)
+            self._aside.difference_update(entry.position for entry in changes.rewritten)
         if self._unwanted:
             for position in changes.removed:
                 self._unwanted.pop(position, None)
             added = self._without_unwanted(added)
+        if changes.due_ms:
+            # Scheduled messages wait on disk for their time.
+            added = [entry for entry in added if entry.state == State.ACTIVE]
         if added:
             self.window.arrived(added)
             shown = True
@@ -115,11 +152,14 @@ class Fragment:
                 if entry.state == State.ACTIVE:
                     self.window.give_back(entry)
                     shown = True
+                    changes.expires_ms = earliest(changes.expires_ms, entry.expires_ms)
         return shown
 
     def loaded(self, entries: list[Entry], complete: bool) -> None:
         """The next part of the backlog was read; `complete` where nothing lies behind it."""
         last = entries[-1].position if entries else 0
+        if self._aside:
+            entries = [entry for entry in entries if entry.position not in self._aside]
         self.window.loaded(self._without_unwanted(entries), complete, last)
 
     def _without_unwanted(self, entries: list[Entry]) -> list[Entry]:
@@ -146,37 +186,47 @@ class Fragment:
         for message in messages:
             size += len(message.bare) + len(message.kept)
         quota = self.settings.max_size_mb * MEGABYTE
-        if counters.bytes + size > quota:
+        held = counters.bytes + (self.dead.counters.bytes if self.dead else 0)
+        if held + size > quota:
             raise QuotaExceeded(
-                f"The fragment holds {counters.bytes} of {quota} bytes; {size} more do not fit. "
+                f"The fragment holds {held} of {quota} bytes; {size} more do not fit. "
                 "Receive messages, or make the entity larger."
             )
         first = position = counters.next_position
         default_ttl_ms = self.settings.default_ttl_ms
         high = self._high
-        added = self._stage().added
+        changes = self._stage()
+        added = changes.added
+        scheduled = 0
         for message in messages:
             ttl_ms = message.ttl_ms
             if not ttl_ms or ttl_ms > default_ttl_ms:
                 ttl_ms = default_ttl_ms
-            added.append(
-                Entry(
-                    position,
-                    high | position,
-                    message.bare,
-                    message.kept,
-                    message.kept_count,
-                    now_ms,
-                    now_ms + ttl_ms if ttl_ms < FOREVER_MS else 0,
-                    0,
-                    0,
-                    message.session,
-                )
+            expires_ms = now_ms + ttl_ms if ttl_ms < FOREVER_MS else 0
+            entry = Entry(
+                position,
+                high | position,
+                message.bare,
+                message.kept,
+                message.kept_count,
+                now_ms,
+                expires_ms,
+                0,
+                0,
+                message.session,
             )
+            added.append(entry)
             position += 1
+            if message.due_ms > now_ms:
+                _schedule(entry, message.due_ms)
+                changes.due_ms = earliest(changes.due_ms, message.due_ms)
+                scheduled += 1
+            elif expires_ms:
+                changes.expires_ms = earliest(changes.expires_ms, expires_ms)
         count = len(messages)
         counters.next_position = position
-        counters.active += count
+        counters.active += count - scheduled
+        counters.scheduled += scheduled
         counters.accepted += count
         counters.bytes += size
         return first
@@ -188,15 +238,24 @@ class Fragment:
         taken: list[Entry] = []
         if len(self._locked) >= LOCKED_MESSAGES_MAX or self._locked_bytes >= LOCKED_BYTES_MAX:
             return taken
+        expired: list[Entry] = []
         pop = self.window.pop
         entry = pop()
         while entry is not None:
-            taken.append(entry)
-            if len(taken) >= count:
-                break
+            if entry.expires_ms and self._is_over(entry, now_ms):
+                expired.append(entry)
+            else:
+                taken.append(entry)
+                if len(taken) >= count:
+                    break
             entry = pop()
-        if not taken:
-            return taken
+        if expired:
+            self._expire(expired)
+        if taken:
+            self._lock(taken, now_ms, entropy)
+        return taken
+
+    def _lock(self, taken: list[Entry], now_ms: int, entropy: Callable[[int], bytes]) -> None:
         until_ms = now_ms + self.settings.lock_ms
         prefix, locked = self.token_prefix, self._locked
         pool = entropy(TOKEN_RANDOM_BYTES * len(taken))
@@ -210,7 +269,6 @@ class Fragment:
             size += len(entry.bare)
         self._locked_bytes += size
         self._await(until_ms, taken)
-        return taken
 
     def _await(self, until_ms: int, entries: list[Entry]) -> None:
         self._runs += 1
@@ -271,8 +329,7 @@ class Fragment:
             self._remove(held)
             self.counters.completed += len(held)
         elif outcome == Outcome.RELEASE:
-            for entry in held:
-                self.window.give_back(entry)
+            self._release(held, now_ms)
         elif outcome == Outcome.DEAD_LETTER:
             self._modify(held, modified)
             self._dead_letter(held, settlement.reason, settlement.description)
@@ -281,7 +338,7 @@ class Fragment:
             if outcome == Outcome.DEFER:
                 self._defer(held, rewritten)
             else:
-                self._count_failure(held, rewritten)
+                self._count_failure(held, rewritten, now_ms)
         return lost
 
     def discard(self, positions: list[int]) -> int:
@@ -324,8 +381,126 @@ class Fragment:
                     expired.append(entry)
                     self._unlock(entry)
         if expired:
-            self._count_failure(expired, rewritten=False)
+            self._count_failure(expired, rewritten=False, now_ms=now_ms)
         return bool(expired)
+
+    def activate(self, stored: list[Entry], now_ms: int) -> bool:
+        """Scheduled messages, as the disk has them, whose time has come: they arrive anew.
+
+        Each gets the next sequence number, and its time to live begins.
+        """
+        counters = self.counters
+        due = [each for each in stored if each.state == State.SCHEDULED and self._is_free(each)]
+        due = [each for each in due if each.due_ms <= now_ms]
+        if not due:
+            return False
+        changes = self._stage()
+        for entry in due:
+            self._aside.add(entry.position)
+            changes.removed.append(entry.position)
+            entry.position = counters.next_position
+            entry.sequence = self._high | entry.position
+            counters.next_position += 1
+            if entry.expires_ms:
+                entry.expires_ms += now_ms - entry.due_ms
+            entry.enqueued_ms, entry.due_ms, entry.state = now_ms, 0, State.ACTIVE
+            changes.added.append(entry)
+            changes.expires_ms = earliest(changes.expires_ms, entry.expires_ms)
+        counters.scheduled -= len(due)
+        counters.active += len(due)
+        return True
+
+    def expire(self, stored: list[Entry], now_ms: int) -> bool:
+        """Messages whose time to live is over leave: those in memory, and of those that the disk
+        has, which are `stored`, what is only there. Whoever is locked or deferred stays.
+        """
+        expired = self.window.take_expired(now_ms)
+        gap_from, gap_to = self.window.gap_from, self.window.gap_to
+        expired += [
+            entry
+            for entry in stored
+            if gap_from < entry.position <= gap_to
+            and entry.state == State.ACTIVE
+            and self._is_over(entry, now_ms)
+            and self._is_free(entry)
+        ]
+        if expired:
+            self._aside.update(entry.position for entry in expired)
+            self._expire(expired)
+        return bool(expired)
+
+    # By sequence number -------------------------------------------------------------------
+
+    def shows(self, entry: Entry) -> bool:
+        """Whether a browser may see what the disk has: not a copy that is to be removed."""
+        return entry.position not in self._unwanted
+
+    def receive_deferred(
+        self,
+        sequences: list[int],
+        stored: list[Entry],
+        now_ms: int,
+        entropy: Callable[[int], bytes],
+        *,
+        delete: bool,
+    ) -> list[Entry]:
+        """Lock deferred messages, or delete them: all that were asked for, or none.
+
+        `stored` is what the disk has under these numbers.
+        """
+        over = [each for each in stored if self._is_over(each, now_ms)]
+        over = [each for each in over if each.state == State.DEFERRED and self._is_free(each)]
+        if over:
+            # A deferred message expires only now, when somebody asks for it.
+            self._aside.update(entry.position for entry in over)
+            self._expire(over)
+        entries = self._all_free(sequences, stored, State.DEFERRED)
+        if delete:
+            self._aside.update(entry.position for entry in entries)
+            self._remove(entries)
+            self.counters.completed += len(entries)
+        elif len(self._locked) >= LOCKED_MESSAGES_MAX:
+            raise FragmentUnavailable(f"{LOCKED_MESSAGES_MAX} messages are locked; try again.")
+        else:
+            self._aside.update(entry.position for entry in entries)
+            self._lock(entries, now_ms, entropy)
+        return entries
+
+    def cancel_scheduled(self, sequences: list[int], stored: list[Entry]) -> None:
+        """Remove scheduled messages before their time: all that were asked for, or none."""
+        entries = self._all_free(sequences, stored, State.SCHEDULED)
+        self._aside.update(entry.position for entry in entries)
+        self._discard(entries)
+
+    def delete_ready(self, count: int, until_ms: int) -> int:
+        """Remove messages that wait in memory and were enqueued up to a time, the oldest first."""
+        found: list[Entry] = []
+        while len(found) < count and (entry := self.window.pop()) is not None:
+            if entry.enqueued_ms > until_ms:
+                self.window.give_back(entry)
+                break
+            found.append(entry)
+        if found:
+            self._discard(found)
+        return len(found)
+
+    def _all_free(self, sequences: list[int], stored: list[Entry], state: State) -> list[Entry]:
+        found = {each.sequence: each for each in stored if each.state == state}
+        for sequence in sequences:
+            entry = found.get(sequence)
+            if entry is None or not self._is_free(entry):
+                raise MessageNotFound(
+                    f"There is no {state.name.lower()} message with the sequence number "
+                    f"{sequence & COUNTER_MASK} that could be had."
+                )
+        return [found[sequence] for sequence in dict.fromkeys(sequences)]
+
+    def _is_free(self, entry: Entry) -> bool:
+        return entry.position not in self._aside and entry.position not in self._unwanted
+
+    def _is_over(self, entry: Entry, now_ms: int) -> bool:
+        """Whether its time to live has passed; dead letters live for ever."""
+        return 0 < entry.expires_ms <= now_ms and self.key.subqueue == SubQueue.ACTIVE
 
     # Steps of the above -------------------------------------------------------------------
 
@@ -341,8 +516,34 @@ class Fragment:
         for entry in entries:
             removed.append(entry.position)
             size += len(entry.bare) + len(entry.kept)
-        self.counters.active -= len(entries)
-        self.counters.bytes -= size
+        counters = self.counters
+        counters.bytes -= size
+        counters.active -= len(entries)
+        for entry in [entry for entry in entries if entry.state]:
+            counters.active += 1
+            if entry.state == State.DEFERRED:
+                counters.deferred -= 1
+            else:
+                counters.scheduled -= 1
+
+    def _expire(self, entries: list[Entry]) -> None:
+        if self.settings.dead_letter_on_expiration:
+            self._dead_letter(entries, EXPIRED_REASON, EXPIRED_TEXT)
+        else:
+            self._remove(entries)
+            self.counters.expired += len(entries)
+
+    def _release(self, entries: list[Entry], now_ms: int) -> None:
+        expired: list[Entry] = []
+        for entry in entries:
+            if entry.state == State.DEFERRED:
+                self._aside.discard(entry.position)
+            elif entry.expires_ms and self._is_over(entry, now_ms):
+                expired.append(entry)
+            else:
+                self.window.give_back(entry)
+        if expired:
+            self._expire(expired)
 
     def _discard(self, entries: list[Entry]) -> None:
         self._remove(entries)
@@ -363,23 +564,32 @@ class Fragment:
 
     def _defer(self, entries: list[Entry], rewritten: bool) -> None:
         for entry in entries:
-            entry.state = State.DEFERRED
-        self.counters.active -= len(entries)
-        self.counters.deferred += len(entries)
+            entry.deliveries += 1
+            if entry.state == State.ACTIVE:
+                entry.state = State.DEFERRED
+                self.counters.active -= 1
+                self.counters.deferred += 1
         self._update(entries, rewritten)
 
-    def _count_failure(self, entries: list[Entry], rewritten: bool) -> None:
+    def _count_failure(self, entries: list[Entry], rewritten: bool, now_ms: int) -> None:
         """A delivery failed: the message comes back, or is set aside after its last chance."""
         again: list[Entry] = []
         spent: list[Entry] = []
+        over: list[Entry] = []
         deliveries_max = self.settings.max_delivery_count
         in_main = self.key.subqueue == SubQueue.ACTIVE
         for entry in entries:
             entry.deliveries += 1
-            exhausted = in_main and entry.deliveries >= deliveries_max
-            (spent if exhausted else again).append(entry)
+            if in_main and entry.deliveries >= deliveries_max:
+                spent.append(entry)
+            elif entry.state == State.ACTIVE and self._is_over(entry, now_ms):
+                over.append(entry)
+            else:
+                again.append(entry)
         if again:
             self._update(again, rewritten)
+        if over:
+            self._expire(over)
         if spent:
             self._dead_letter(
                 spent,
@@ -427,6 +637,14 @@ class Fragment:
             counters.bytes += dead.size
         counters.active += len(entries)
         counters.accepted += len(entries)
+
+
+def _schedule(entry: Entry, due_ms: int) -> None:
+    """It becomes active later; its time to live is kept as what would end then."""
+    entry.state = State.SCHEDULED
+    entry.due_ms = due_ms
+    if entry.expires_ms:
+        entry.expires_ms += due_ms - entry.enqueued_ms
 
 
 def _read_properties(encoded: bytes) -> dict[str, object]:
