@@ -9,17 +9,24 @@ The fragment does not know files, nodes or links; it is told the time and given 
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heapify, heappop, heappush
 from typing import Protocol
 
+from partibus.broker.deadletter import (
+    EXPIRED_REASON,
+    EXPIRED_TEXT,
+    MAX_DELIVERIES_REASON,
+    dead_letter,
+    merged,
+    read_modifications,
+)
 from partibus.broker.durations import FOREVER_MS
 from partibus.broker.errors import (
     FragmentUnavailable,
-    InvalidArgument,
     InvalidOperation,
     MessageNotFound,
     QuotaExceeded,
 )
+from partibus.broker.locks import Locks, token_prefix
 from partibus.broker.message import Incoming
 from partibus.broker.records import (
     Changes,
@@ -32,30 +39,11 @@ from partibus.broker.records import (
 )
 from partibus.broker.settlement import Outcome, Settlement
 from partibus.broker.window import Window
-from partibus.wire.codec import decode_all
-from partibus.wire.errors import DecodeError
-from partibus.wire.sections import with_application_properties
 
-TOKEN_PREFIX_BYTES = 6
-TOKEN_RANDOM_BYTES = 10
-# Locked messages stay in memory; over this, the fragment hands out no more until some come back.
-LOCKED_BYTES_MAX = 64 * 1024 * 1024
-LOCKED_MESSAGES_MAX = 50_000
-# Settled entries leave the runs that wait for the end of locks once they are more than this.
-SETTLED_ENTRIES_MAX = 4096
 PARTITION_SHIFT = 48
 MEGABYTE = 1024 * 1024
 
 COUNTER_MASK = (1 << PARTITION_SHIFT) - 1
-
-MAX_DELIVERIES_REASON = "MaxDeliveryCountExceeded"
-EXPIRED_REASON = "TTLExpiredException"
-EXPIRED_TEXT = "The message expired and was dead lettered."
-
-
-def token_prefix(store: int, number: int) -> bytes:
-    """How the lock tokens of a fragment begin."""
-    return store.to_bytes(2, "big") + number.to_bytes(4, "big")
 
 
 class Settings(Protocol):
@@ -98,13 +86,7 @@ class Fragment:
         self._dead_letters = dead_letters
         self._high = key.partition << PARTITION_SHIFT
         self._changes: Changes | None = None
-        self._locked: dict[bytes, Entry] = {}
-        self._locked_bytes = 0
-        # A heap of when locks end, with the runs of entries that were locked together.
-        self._expiries: list[tuple[int, int, list[Entry]]] = []
-        self._runs = 0
-        # Entries in those runs, settled ones and those renewed later included.
-        self.awaited = 0
+        self.locks = Locks(self.token_prefix)
         # Positions of copies to be removed when they are seen, and whether that is staged.
         self._unwanted: dict[int, bool] = {}
         # Positions whose entries are read from disk when they are needed and must not be taken a
@@ -236,7 +218,7 @@ class Fragment:
     def take(self, count: int, now_ms: int, entropy: Callable[[int], bytes]) -> list[Entry]:
         """Lock up to `count` messages, the oldest first."""
         taken: list[Entry] = []
-        if len(self._locked) >= LOCKED_MESSAGES_MAX or self._locked_bytes >= LOCKED_BYTES_MAX:
+        if self.locks.full:
             return taken
         expired: list[Entry] = []
         pop = self.window.pop
@@ -256,59 +238,19 @@ class Fragment:
         return taken
 
     def _lock(self, taken: list[Entry], now_ms: int, entropy: Callable[[int], bytes]) -> None:
-        until_ms = now_ms + self.settings.lock_ms
-        prefix, locked = self.token_prefix, self._locked
-        pool = entropy(TOKEN_RANDOM_BYTES * len(taken))
-        start = size = 0
-        for entry in taken:
-            end = start + TOKEN_RANDOM_BYTES
-            entry.token = token = prefix + pool[start:end]
-            start = end
-            entry.locked_until_ms = until_ms
-            locked[token] = entry
-            size += len(entry.bare)
-        self._locked_bytes += size
-        self._await(until_ms, taken)
-
-    def _await(self, until_ms: int, entries: list[Entry]) -> None:
-        self._runs += 1
-        heappush(self._expiries, (until_ms, self._runs, entries))
-        self.awaited += len(entries)
-        if self.awaited > 2 * len(self._locked) + SETTLED_ENTRIES_MAX:
-            self._forget_settled()
-
-    def _forget_settled(self) -> None:
-        """Let go of the content of messages that are gone: their locks may have been long."""
-        held = [
-            (until_ms, number, [e for e in run if e.token and e.locked_until_ms == until_ms])
-            for until_ms, number, run in self._expiries
-        ]
-        self._expiries = [run for run in held if run[2]]
-        heapify(self._expiries)
-        self.awaited = sum(len(run) for _, _, run in self._expiries)
+        self.locks.lock(taken, now_ms + self.settings.lock_ms, entropy)
 
     def renew(self, tokens: list[bytes], now_ms: int) -> tuple[int, list[bytes]]:
         """Extend locks; returns their new end, and the tokens whose lock was lost."""
         until_ms = now_ms + self.settings.lock_ms
-        renewed: list[Entry] = []
-        lost: list[bytes] = []
-        for token in tokens:
-            entry = self._locked.get(token)
-            if entry is None or entry.locked_until_ms <= now_ms:
-                lost.append(token)
-                continue
-            entry.locked_until_ms = until_ms
-            renewed.append(entry)
-        if renewed:
-            self._await(until_ms, renewed)
-        return until_ms, lost
+        return until_ms, self.locks.renew(tokens, now_ms, until_ms)
 
     def check(self, settlement: Settlement) -> dict[str, object] | None:
         """Refuse what cannot be done here; else the properties to modify, where there are any."""
         is_dead_letter = settlement.outcome == Outcome.DEAD_LETTER
         if is_dead_letter and self.key.subqueue != SubQueue.ACTIVE:
             raise InvalidOperation("A message cannot be dead-lettered from a dead-letter queue.")
-        return _read_properties(settlement.properties) if settlement.properties else None
+        return read_modifications(settlement.properties) if settlement.properties else None
 
     def settle(self, tokens: list[bytes], settlement: Settlement, now_ms: int) -> list[bytes]:
         """Settle what these tokens lock; returns the tokens whose lock was lost."""
@@ -317,8 +259,8 @@ class Fragment:
         lost: list[bytes] = []
         held: list[Entry] = []
         for token in tokens:
-            entry = self._locked.get(token)
-            if entry is None or entry.locked_until_ms <= now_ms:
+            entry = self.locks.find(token, now_ms)
+            if entry is None:
                 lost.append(token)
             else:
                 held.append(entry)
@@ -367,19 +309,13 @@ class Fragment:
 
     def next_deadline_ms(self) -> int | None:
         """When the oldest lock ends, or may end."""
-        return self._expiries[0][0] if self._expiries else None
+        return self.locks.next_end_ms()
 
     def advance(self, now_ms: int) -> bool:
         """End locks whose time is over; True if something changed."""
-        expired: list[Entry] = []
-        while self._expiries and self._expiries[0][0] <= now_ms:
-            _, _, entries = heappop(self._expiries)
-            self.awaited -= len(entries)
-            for entry in entries:
-                # A renewed lock stands in a later run, a settled one has no token.
-                if entry.token and entry.locked_until_ms <= now_ms:
-                    expired.append(entry)
-                    self._unlock(entry)
+        expired = self.locks.ended(now_ms)
+        for entry in expired:
+            self._unlock(entry)
         if expired:
             self._count_failure(expired, rewritten=False, now_ms=now_ms)
         return bool(expired)
@@ -459,8 +395,8 @@ class Fragment:
             self._aside.update(entry.position for entry in entries)
             self._remove(entries)
             self.counters.completed += len(entries)
-        elif len(self._locked) >= LOCKED_MESSAGES_MAX:
-            raise FragmentUnavailable(f"{LOCKED_MESSAGES_MAX} messages are locked; try again.")
+        elif self.locks.full:
+            raise FragmentUnavailable("Too many messages are locked; settle some, and try again.")
         else:
             self._aside.update(entry.position for entry in entries)
             self._lock(entries, now_ms, entropy)
@@ -505,10 +441,7 @@ class Fragment:
     # Steps of the above -------------------------------------------------------------------
 
     def _unlock(self, entry: Entry) -> None:
-        del self._locked[entry.token]
-        self._locked_bytes -= len(entry.bare)
-        entry.token = b""
-        entry.locked_until_ms = 0
+        self.locks.unlock(entry)
 
     def _remove(self, entries: list[Entry]) -> None:
         removed = self._stage().removed
@@ -554,7 +487,7 @@ class Fragment:
             return False
         for entry in entries:
             before = len(entry.bare)
-            entry.bare = _merged(entry.bare, changes)
+            entry.bare = merged(entry.bare, changes)
             self.counters.bytes += len(entry.bare) - before
         return True
 
@@ -608,30 +541,10 @@ class Fragment:
         self, entries: list[Entry], reason: str | None, description: str | None
     ) -> None:
         """As a dead-letter sub-queue: take these in, each with its old sequence number."""
-        notes: dict[str, object] = {}
-        if reason is not None:
-            notes["DeadLetterReason"] = reason
-        if description is not None:
-            notes["DeadLetterErrorDescription"] = description
         counters = self.counters
         added = self._stage().added
         for entry in entries:
-            dead = Entry(
-                counters.next_position,
-                entry.sequence,
-                _merged(entry.bare, notes),
-                entry.kept,
-                entry.kept_count,
-                entry.enqueued_ms,
-                entry.expires_ms,
-                entry.deliveries,
-                State.ACTIVE,
-                entry.session,
-                0,
-                entry.origin,
-                entry.hops,
-                entry.source,
-            )
+            dead = dead_letter(entry, counters.next_position, reason, description)
             added.append(dead)
             counters.next_position += 1
             counters.bytes += dead.size
@@ -645,24 +558,3 @@ def _schedule(entry: Entry, due_ms: int) -> None:
     entry.due_ms = due_ms
     if entry.expires_ms:
         entry.expires_ms += due_ms - entry.enqueued_ms
-
-
-def _read_properties(encoded: bytes) -> dict[str, object]:
-    """The properties that a receiver wants to modify; read before anything is changed."""
-    try:
-        found = decode_all(encoded)
-    except DecodeError as error:
-        raise InvalidArgument(f"The properties to modify cannot be read: {error}") from error
-    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
-        raise InvalidArgument("The properties to modify are no map with names for keys.")
-    return found
-
-
-def _merged(bare: bytes, changes: dict[str, object]) -> bytes:
-    """The message with these application properties; one whose own are unreadable stays so."""
-    if not changes:
-        return bare
-    try:
-        return with_application_properties(bare, changes)
-    except DecodeError:
-        return bare

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from partibus.broker.errors import FragmentUnavailable, Refusal
-from partibus.broker.fragment import Fragment, Settings, token_prefix
+from partibus.broker.fragment import Fragment, Settings
+from partibus.broker.locks import token_prefix
 from partibus.broker.records import FragmentKey, FragmentSummary, SubQueue
 from partibus.runtime.agenda import Agenda
 from partibus.runtime.clock import Clock, Timer
