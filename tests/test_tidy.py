@@ -21,6 +21,8 @@ FUNCTION_LINES_MAX = 60
 LONG_MODULES = {
     "broker/fragment.py": "one state machine; cut in two, its halves would know each other",
     "engine/connection.py": "one state machine",
+    "runtime/driver.py": "one store's life, commits and reads, which share all their state",
+    "runtime/node.py": "the one face that the doors see",
     "testing/contracts.py": "a list of short promises",
 }
 # Functions that see every message, where a call costs as much as the step it would name.

@@ -270,7 +270,7 @@ def test_what_is_settled_is_not_kept_until_its_lock_would_have_ended() -> None:
         taken = pair.take(64)
         pair.main.settle([entry.token for entry in taken], COMPLETE, NOW_MS)
         pair.commit()
-    assert pair.main.awaited < 10_000
+    assert pair.main.locks.awaited < 10_000
     assert pair.settle(held, COMPLETE) == []
 
 

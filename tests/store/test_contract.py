@@ -12,6 +12,7 @@ from partibus.store.memory import MemoryStore
 from partibus.store.sqlite import SqliteStore
 from partibus.testing.contracts import MakeStore, check_store
 from partibus.testing.disk import SimulatedDisk
+from partibus.testing.lookup_contracts import check_lookups
 
 
 def test_a_store_in_memory_keeps_the_contract() -> None:
@@ -24,6 +25,12 @@ def test_a_store_in_a_file_keeps_the_contract(places: Callable[[], MakeStore]) -
 
 def test_a_store_on_a_simulated_disk_keeps_the_contract() -> None:
     check_store(lambda: SimulatedDisk().open)
+
+
+def test_stores_find_messages_by_number_session_and_time(places: Callable[[], MakeStore]) -> None:
+    check_lookups(MemoryStore)
+    check_lookups(lambda: places()())
+    check_lookups(lambda: SimulatedDisk().open())
 
 
 @pytest.fixture

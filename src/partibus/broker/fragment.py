@@ -1,4 +1,4 @@
-"""One fragment's state machine: ready, locked, settled, dead.
+"""One fragment's state machine: scheduled, ready, locked, deferred, settled, expired, dead.
 
 Decides, and never waits: each operation changes the state in memory and writes down what the
 store must commit. Nothing becomes visible before `committed` says that it is durable, and whoever
@@ -9,30 +9,41 @@ The fragment does not know files, nodes or links; it is told the time and given 
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heapify, heappop, heappush
 from typing import Protocol
 
+from partibus.broker.deadletter import (
+    EXPIRED_REASON,
+    EXPIRED_TEXT,
+    MAX_DELIVERIES_REASON,
+    dead_letter,
+    merged,
+    read_modifications,
+)
 from partibus.broker.durations import FOREVER_MS
-from partibus.broker.errors import InvalidArgument, InvalidOperation, QuotaExceeded
+from partibus.broker.errors import (
+    FragmentUnavailable,
+    InvalidOperation,
+    MessageNotFound,
+    QuotaExceeded,
+)
+from partibus.broker.locks import Locks, token_prefix
 from partibus.broker.message import Incoming
-from partibus.broker.records import Changes, Counters, Entry, FragmentKey, State, SubQueue
+from partibus.broker.records import (
+    Changes,
+    Counters,
+    Entry,
+    FragmentKey,
+    State,
+    SubQueue,
+    earliest,
+)
 from partibus.broker.settlement import Outcome, Settlement
 from partibus.broker.window import Window
-from partibus.wire.codec import decode_all
-from partibus.wire.errors import DecodeError
-from partibus.wire.sections import with_application_properties
 
-TOKEN_PREFIX_BYTES = 6
-TOKEN_RANDOM_BYTES = 10
-# Locked messages stay in memory; over this, the fragment hands out no more until some come back.
-LOCKED_BYTES_MAX = 64 * 1024 * 1024
-LOCKED_MESSAGES_MAX = 50_000
-# Settled entries leave the runs that wait for the end of locks once they are more than this.
-SETTLED_ENTRIES_MAX = 4096
 PARTITION_SHIFT = 48
 MEGABYTE = 1024 * 1024
 
-MAX_DELIVERIES_REASON = "MaxDeliveryCountExceeded"
+COUNTER_MASK = (1 << PARTITION_SHIFT) - 1
 
 
 class Settings(Protocol):
@@ -44,6 +55,8 @@ class Settings(Protocol):
     def max_delivery_count(self) -> int: ...
     @property
     def default_ttl_ms(self) -> int: ...
+    @property
+    def dead_letter_on_expiration(self) -> bool: ...
     @property
     def max_size_mb(self) -> int: ...
 
@@ -69,19 +82,18 @@ class Fragment:
         last = self.counters.next_position - 1 if self.counters.active else 0
         self.window = Window(gap_to=last)
         # A token names its store and fragment, because a settlement may arrive at any node.
-        self.token_prefix = store.to_bytes(2, "big") + number.to_bytes(4, "big")
+        self.token_prefix = token_prefix(store, number)
         self._dead_letters = dead_letters
         self._high = key.partition << PARTITION_SHIFT
         self._changes: Changes | None = None
-        self._locked: dict[bytes, Entry] = {}
-        self._locked_bytes = 0
-        # A heap of when locks end, with the runs of entries that were locked together.
-        self._expiries: list[tuple[int, int, list[Entry]]] = []
-        self._runs = 0
-        # Entries in those runs, settled ones and those renewed later included.
-        self.awaited = 0
+        self.locks = Locks(self.token_prefix)
         # Positions of copies to be removed when they are seen, and whether that is staged.
         self._unwanted: dict[int, bool] = {}
+        # Positions whose entries are read from disk when they are needed and must not be taken a
+        # second time: they are locked, or what became of them is on its way to the disk.
+        self._aside: set[int] = set()
+        # The dead letters of the same fragment, which count towards its quota.
+        self.dead: Fragment | None = None
 
     # What is staged for the store ---------------------------------------------------------
 
@@ -103,10 +115,17 @@ class Fragment:
         """These changes are durable: show what they made visible. True if there is any."""
         shown = False
         added = changes.added
+        if self._aside:
+            self._aside.difference_update(changes.removed)
+            self._aside.difference_update(entry.position for entry in changes.updated)
+            self._aside.difference_update(entry.position for entry in changes.rewritten)
         if self._unwanted:
             for position in changes.removed:
                 self._unwanted.pop(position, None)
             added = self._without_unwanted(added)
+        if changes.due_ms:
+            # Scheduled messages wait on disk for their time.
+            added = [entry for entry in added if entry.state == State.ACTIVE]
         if added:
             self.window.arrived(added)
             shown = True
@@ -115,11 +134,14 @@ class Fragment:
                 if entry.state == State.ACTIVE:
                     self.window.give_back(entry)
                     shown = True
+                    changes.expires_ms = earliest(changes.expires_ms, entry.expires_ms)
         return shown
 
     def loaded(self, entries: list[Entry], complete: bool) -> None:
         """The next part of the backlog was read; `complete` where nothing lies behind it."""
         last = entries[-1].position if entries else 0
+        if self._aside:
+            entries = [entry for entry in entries if entry.position not in self._aside]
         self.window.loaded(self._without_unwanted(entries), complete, last)
 
     def _without_unwanted(self, entries: list[Entry]) -> list[Entry]:
@@ -146,37 +168,47 @@ class Fragment:
         for message in messages:
             size += len(message.bare) + len(message.kept)
         quota = self.settings.max_size_mb * MEGABYTE
-        if counters.bytes + size > quota:
+        held = counters.bytes + (self.dead.counters.bytes if self.dead else 0)
+        if held + size > quota:
             raise QuotaExceeded(
-                f"The fragment holds {counters.bytes} of {quota} bytes; {size} more do not fit. "
+                f"The fragment holds {held} of {quota} bytes; {size} more do not fit. "
                 "Receive messages, or make the entity larger."
             )
         first = position = counters.next_position
         default_ttl_ms = self.settings.default_ttl_ms
         high = self._high
-        added = self._stage().added
+        changes = self._stage()
+        added = changes.added
+        scheduled = 0
         for message in messages:
             ttl_ms = message.ttl_ms
             if not ttl_ms or ttl_ms > default_ttl_ms:
                 ttl_ms = default_ttl_ms
-            added.append(
-                Entry(
-                    position,
-                    high | position,
-                    message.bare,
-                    message.kept,
-                    message.kept_count,
-                    now_ms,
-                    now_ms + ttl_ms if ttl_ms < FOREVER_MS else 0,
-                    0,
-                    0,
-                    message.session,
-                )
+            expires_ms = now_ms + ttl_ms if ttl_ms < FOREVER_MS else 0
+            entry = Entry(
+                position,
+                high | position,
+                message.bare,
+                message.kept,
+                message.kept_count,
+                now_ms,
+                expires_ms,
+                0,
+                0,
+                message.session,
             )
+            added.append(entry)
             position += 1
+            if message.due_ms > now_ms:
+                _schedule(entry, message.due_ms)
+                changes.due_ms = earliest(changes.due_ms, message.due_ms)
+                scheduled += 1
+            elif expires_ms:
+                changes.expires_ms = earliest(changes.expires_ms, expires_ms)
         count = len(messages)
         counters.next_position = position
-        counters.active += count
+        counters.active += count - scheduled
+        counters.scheduled += scheduled
         counters.accepted += count
         counters.bytes += size
         return first
@@ -186,71 +218,39 @@ class Fragment:
     def take(self, count: int, now_ms: int, entropy: Callable[[int], bytes]) -> list[Entry]:
         """Lock up to `count` messages, the oldest first."""
         taken: list[Entry] = []
-        if len(self._locked) >= LOCKED_MESSAGES_MAX or self._locked_bytes >= LOCKED_BYTES_MAX:
+        if self.locks.full:
             return taken
+        expired: list[Entry] = []
         pop = self.window.pop
         entry = pop()
         while entry is not None:
-            taken.append(entry)
-            if len(taken) >= count:
-                break
+            if entry.expires_ms and self._is_over(entry, now_ms):
+                expired.append(entry)
+            else:
+                taken.append(entry)
+                if len(taken) >= count:
+                    break
             entry = pop()
-        if not taken:
-            return taken
-        until_ms = now_ms + self.settings.lock_ms
-        prefix, locked = self.token_prefix, self._locked
-        pool = entropy(TOKEN_RANDOM_BYTES * len(taken))
-        start = size = 0
-        for entry in taken:
-            end = start + TOKEN_RANDOM_BYTES
-            entry.token = token = prefix + pool[start:end]
-            start = end
-            entry.locked_until_ms = until_ms
-            locked[token] = entry
-            size += len(entry.bare)
-        self._locked_bytes += size
-        self._await(until_ms, taken)
+        if expired:
+            self._expire(expired)
+        if taken:
+            self._lock(taken, now_ms, entropy)
         return taken
 
-    def _await(self, until_ms: int, entries: list[Entry]) -> None:
-        self._runs += 1
-        heappush(self._expiries, (until_ms, self._runs, entries))
-        self.awaited += len(entries)
-        if self.awaited > 2 * len(self._locked) + SETTLED_ENTRIES_MAX:
-            self._forget_settled()
-
-    def _forget_settled(self) -> None:
-        """Let go of the content of messages that are gone: their locks may have been long."""
-        held = [
-            (until_ms, number, [e for e in run if e.token and e.locked_until_ms == until_ms])
-            for until_ms, number, run in self._expiries
-        ]
-        self._expiries = [run for run in held if run[2]]
-        heapify(self._expiries)
-        self.awaited = sum(len(run) for _, _, run in self._expiries)
+    def _lock(self, taken: list[Entry], now_ms: int, entropy: Callable[[int], bytes]) -> None:
+        self.locks.lock(taken, now_ms + self.settings.lock_ms, entropy)
 
     def renew(self, tokens: list[bytes], now_ms: int) -> tuple[int, list[bytes]]:
         """Extend locks; returns their new end, and the tokens whose lock was lost."""
         until_ms = now_ms + self.settings.lock_ms
-        renewed: list[Entry] = []
-        lost: list[bytes] = []
-        for token in tokens:
-            entry = self._locked.get(token)
-            if entry is None or entry.locked_until_ms <= now_ms:
-                lost.append(token)
-                continue
-            entry.locked_until_ms = until_ms
-            renewed.append(entry)
-        if renewed:
-            self._await(until_ms, renewed)
-        return until_ms, lost
+        return until_ms, self.locks.renew(tokens, now_ms, until_ms)
 
     def check(self, settlement: Settlement) -> dict[str, object] | None:
         """Refuse what cannot be done here; else the properties to modify, where there are any."""
         is_dead_letter = settlement.outcome == Outcome.DEAD_LETTER
         if is_dead_letter and self.key.subqueue != SubQueue.ACTIVE:
             raise InvalidOperation("A message cannot be dead-lettered from a dead-letter queue.")
-        return _read_properties(settlement.properties) if settlement.properties else None
+        return read_modifications(settlement.properties) if settlement.properties else None
 
     def settle(self, tokens: list[bytes], settlement: Settlement, now_ms: int) -> list[bytes]:
         """Settle what these tokens lock; returns the tokens whose lock was lost."""
@@ -259,8 +259,8 @@ class Fragment:
         lost: list[bytes] = []
         held: list[Entry] = []
         for token in tokens:
-            entry = self._locked.get(token)
-            if entry is None or entry.locked_until_ms <= now_ms:
+            entry = self.locks.find(token, now_ms)
+            if entry is None:
                 lost.append(token)
             else:
                 held.append(entry)
@@ -271,8 +271,7 @@ class Fragment:
             self._remove(held)
             self.counters.completed += len(held)
         elif outcome == Outcome.RELEASE:
-            for entry in held:
-                self.window.give_back(entry)
+            self._release(held, now_ms)
         elif outcome == Outcome.DEAD_LETTER:
             self._modify(held, modified)
             self._dead_letter(held, settlement.reason, settlement.description)
@@ -281,7 +280,7 @@ class Fragment:
             if outcome == Outcome.DEFER:
                 self._defer(held, rewritten)
             else:
-                self._count_failure(held, rewritten)
+                self._count_failure(held, rewritten, now_ms)
         return lost
 
     def discard(self, positions: list[int]) -> int:
@@ -310,30 +309,139 @@ class Fragment:
 
     def next_deadline_ms(self) -> int | None:
         """When the oldest lock ends, or may end."""
-        return self._expiries[0][0] if self._expiries else None
+        return self.locks.next_end_ms()
 
     def advance(self, now_ms: int) -> bool:
         """End locks whose time is over; True if something changed."""
-        expired: list[Entry] = []
-        while self._expiries and self._expiries[0][0] <= now_ms:
-            _, _, entries = heappop(self._expiries)
-            self.awaited -= len(entries)
-            for entry in entries:
-                # A renewed lock stands in a later run, a settled one has no token.
-                if entry.token and entry.locked_until_ms <= now_ms:
-                    expired.append(entry)
-                    self._unlock(entry)
+        expired = self.locks.ended(now_ms)
+        for entry in expired:
+            self._unlock(entry)
         if expired:
-            self._count_failure(expired, rewritten=False)
+            self._count_failure(expired, rewritten=False, now_ms=now_ms)
         return bool(expired)
+
+    def activate(self, stored: list[Entry], now_ms: int) -> bool:
+        """Scheduled messages, as the disk has them, whose time has come: they arrive anew.
+
+        Each gets the next sequence number, and its time to live begins.
+        """
+        counters = self.counters
+        due = [each for each in stored if each.state == State.SCHEDULED and self._is_free(each)]
+        due = [each for each in due if each.due_ms <= now_ms]
+        if not due:
+            return False
+        changes = self._stage()
+        for entry in due:
+            self._aside.add(entry.position)
+            changes.removed.append(entry.position)
+            entry.position = counters.next_position
+            entry.sequence = self._high | entry.position
+            counters.next_position += 1
+            if entry.expires_ms:
+                entry.expires_ms += now_ms - entry.due_ms
+            entry.enqueued_ms, entry.due_ms, entry.state = now_ms, 0, State.ACTIVE
+            changes.added.append(entry)
+            changes.expires_ms = earliest(changes.expires_ms, entry.expires_ms)
+        counters.scheduled -= len(due)
+        counters.active += len(due)
+        return True
+
+    def expire(self, stored: list[Entry], now_ms: int) -> bool:
+        """Messages whose time to live is over leave: those in memory, and of those that the disk
+        has, which are `stored`, what is only there. Whoever is locked or deferred stays.
+        """
+        expired = self.window.take_expired(now_ms)
+        gap_from, gap_to = self.window.gap_from, self.window.gap_to
+        expired += [
+            entry
+            for entry in stored
+            if gap_from < entry.position <= gap_to
+            and entry.state == State.ACTIVE
+            and self._is_over(entry, now_ms)
+            and self._is_free(entry)
+        ]
+        if expired:
+            self._aside.update(entry.position for entry in expired)
+            self._expire(expired)
+        return bool(expired)
+
+    # By sequence number -------------------------------------------------------------------
+
+    def shows(self, entry: Entry) -> bool:
+        """Whether a browser may see what the disk has: not a copy that is to be removed."""
+        return entry.position not in self._unwanted
+
+    def receive_deferred(
+        self,
+        sequences: list[int],
+        stored: list[Entry],
+        now_ms: int,
+        entropy: Callable[[int], bytes],
+        *,
+        delete: bool,
+    ) -> list[Entry]:
+        """Lock deferred messages, or delete them: all that were asked for, or none.
+
+        `stored` is what the disk has under these numbers.
+        """
+        over = [each for each in stored if self._is_over(each, now_ms)]
+        over = [each for each in over if each.state == State.DEFERRED and self._is_free(each)]
+        if over:
+            # A deferred message expires only now, when somebody asks for it.
+            self._aside.update(entry.position for entry in over)
+            self._expire(over)
+        entries = self._all_free(sequences, stored, State.DEFERRED)
+        if delete:
+            self._aside.update(entry.position for entry in entries)
+            self._remove(entries)
+            self.counters.completed += len(entries)
+        elif self.locks.full:
+            raise FragmentUnavailable("Too many messages are locked; settle some, and try again.")
+        else:
+            self._aside.update(entry.position for entry in entries)
+            self._lock(entries, now_ms, entropy)
+        return entries
+
+    def cancel_scheduled(self, sequences: list[int], stored: list[Entry]) -> None:
+        """Remove scheduled messages before their time: all that were asked for, or none."""
+        entries = self._all_free(sequences, stored, State.SCHEDULED)
+        self._aside.update(entry.position for entry in entries)
+        self._discard(entries)
+
+    def delete_ready(self, count: int, until_ms: int) -> int:
+        """Remove messages that wait in memory and were enqueued up to a time, the oldest first."""
+        found: list[Entry] = []
+        while len(found) < count and (entry := self.window.pop()) is not None:
+            if entry.enqueued_ms > until_ms:
+                self.window.give_back(entry)
+                break
+            found.append(entry)
+        if found:
+            self._discard(found)
+        return len(found)
+
+    def _all_free(self, sequences: list[int], stored: list[Entry], state: State) -> list[Entry]:
+        found = {each.sequence: each for each in stored if each.state == state}
+        for sequence in sequences:
+            entry = found.get(sequence)
+            if entry is None or not self._is_free(entry):
+                raise MessageNotFound(
+                    f"There is no {state.name.lower()} message with the sequence number "
+                    f"{sequence & COUNTER_MASK} that could be had."
+                )
+        return [found[sequence] for sequence in dict.fromkeys(sequences)]
+
+    def _is_free(self, entry: Entry) -> bool:
+        return entry.position not in self._aside and entry.position not in self._unwanted
+
+    def _is_over(self, entry: Entry, now_ms: int) -> bool:
+        """Whether its time to live has passed; dead letters live for ever."""
+        return 0 < entry.expires_ms <= now_ms and self.key.subqueue == SubQueue.ACTIVE
 
     # Steps of the above -------------------------------------------------------------------
 
     def _unlock(self, entry: Entry) -> None:
-        del self._locked[entry.token]
-        self._locked_bytes -= len(entry.bare)
-        entry.token = b""
-        entry.locked_until_ms = 0
+        self.locks.unlock(entry)
 
     def _remove(self, entries: list[Entry]) -> None:
         removed = self._stage().removed
@@ -341,8 +449,34 @@ class Fragment:
         for entry in entries:
             removed.append(entry.position)
             size += len(entry.bare) + len(entry.kept)
-        self.counters.active -= len(entries)
-        self.counters.bytes -= size
+        counters = self.counters
+        counters.bytes -= size
+        counters.active -= len(entries)
+        for entry in [entry for entry in entries if entry.state]:
+            counters.active += 1
+            if entry.state == State.DEFERRED:
+                counters.deferred -= 1
+            else:
+                counters.scheduled -= 1
+
+    def _expire(self, entries: list[Entry]) -> None:
+        if self.settings.dead_letter_on_expiration:
+            self._dead_letter(entries, EXPIRED_REASON, EXPIRED_TEXT)
+        else:
+            self._remove(entries)
+            self.counters.expired += len(entries)
+
+    def _release(self, entries: list[Entry], now_ms: int) -> None:
+        expired: list[Entry] = []
+        for entry in entries:
+            if entry.state == State.DEFERRED:
+                self._aside.discard(entry.position)
+            elif entry.expires_ms and self._is_over(entry, now_ms):
+                expired.append(entry)
+            else:
+                self.window.give_back(entry)
+        if expired:
+            self._expire(expired)
 
     def _discard(self, entries: list[Entry]) -> None:
         self._remove(entries)
@@ -353,7 +487,7 @@ class Fragment:
             return False
         for entry in entries:
             before = len(entry.bare)
-            entry.bare = _merged(entry.bare, changes)
+            entry.bare = merged(entry.bare, changes)
             self.counters.bytes += len(entry.bare) - before
         return True
 
@@ -363,23 +497,32 @@ class Fragment:
 
     def _defer(self, entries: list[Entry], rewritten: bool) -> None:
         for entry in entries:
-            entry.state = State.DEFERRED
-        self.counters.active -= len(entries)
-        self.counters.deferred += len(entries)
+            entry.deliveries += 1
+            if entry.state == State.ACTIVE:
+                entry.state = State.DEFERRED
+                self.counters.active -= 1
+                self.counters.deferred += 1
         self._update(entries, rewritten)
 
-    def _count_failure(self, entries: list[Entry], rewritten: bool) -> None:
+    def _count_failure(self, entries: list[Entry], rewritten: bool, now_ms: int) -> None:
         """A delivery failed: the message comes back, or is set aside after its last chance."""
         again: list[Entry] = []
         spent: list[Entry] = []
+        over: list[Entry] = []
         deliveries_max = self.settings.max_delivery_count
         in_main = self.key.subqueue == SubQueue.ACTIVE
         for entry in entries:
             entry.deliveries += 1
-            exhausted = in_main and entry.deliveries >= deliveries_max
-            (spent if exhausted else again).append(entry)
+            if in_main and entry.deliveries >= deliveries_max:
+                spent.append(entry)
+            elif entry.state == State.ACTIVE and self._is_over(entry, now_ms):
+                over.append(entry)
+            else:
+                again.append(entry)
         if again:
             self._update(again, rewritten)
+        if over:
+            self._expire(over)
         if spent:
             self._dead_letter(
                 spent,
@@ -398,30 +541,10 @@ class Fragment:
         self, entries: list[Entry], reason: str | None, description: str | None
     ) -> None:
         """As a dead-letter sub-queue: take these in, each with its old sequence number."""
-        notes: dict[str, object] = {}
-        if reason is not None:
-            notes["DeadLetterReason"] = reason
-        if description is not None:
-            notes["DeadLetterErrorDescription"] = description
         counters = self.counters
         added = self._stage().added
         for entry in entries:
-            dead = Entry(
-                counters.next_position,
-                entry.sequence,
-                _merged(entry.bare, notes),
-                entry.kept,
-                entry.kept_count,
-                entry.enqueued_ms,
-                entry.expires_ms,
-                entry.deliveries,
-                State.ACTIVE,
-                entry.session,
-                0,
-                entry.origin,
-                entry.hops,
-                entry.source,
-            )
+            dead = dead_letter(entry, counters.next_position, reason, description)
             added.append(dead)
             counters.next_position += 1
             counters.bytes += dead.size
@@ -429,22 +552,9 @@ class Fragment:
         counters.accepted += len(entries)
 
 
-def _read_properties(encoded: bytes) -> dict[str, object]:
-    """The properties that a receiver wants to modify; read before anything is changed."""
-    try:
-        found = decode_all(encoded)
-    except DecodeError as error:
-        raise InvalidArgument(f"The properties to modify cannot be read: {error}") from error
-    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
-        raise InvalidArgument("The properties to modify are no map with names for keys.")
-    return found
-
-
-def _merged(bare: bytes, changes: dict[str, object]) -> bytes:
-    """The message with these application properties; one whose own are unreadable stays so."""
-    if not changes:
-        return bare
-    try:
-        return with_application_properties(bare, changes)
-    except DecodeError:
-        return bare
+def _schedule(entry: Entry, due_ms: int) -> None:
+    """It becomes active later; its time to live is kept as what would end then."""
+    entry.state = State.SCHEDULED
+    entry.due_ms = due_ms
+    if entry.expires_ms:
+        entry.expires_ms += due_ms - entry.enqueued_ms

@@ -206,7 +206,10 @@ class Changes:
     whose content changed as well (a receiver modified their properties).
     """
 
-    __slots__ = ("added", "counters", "created", "key", "number", "removed", "rewritten", "updated")
+    __slots__ = (
+        "added", "counters", "created", "due_ms", "expires_ms", "key", "number", "removed",
+        "rewritten", "updated",
+    )  # fmt: skip
 
     def __init__(self, number: int, key: FragmentKey, created: bool) -> None:
         self.number = number
@@ -218,6 +221,22 @@ class Changes:
         self.updated: list[Entry] = []
         self.rewritten: list[Entry] = []
         self.counters: Counters = Counters()
+        # The earliest times at which one of these becomes active, or expires; 0: none does.
+        self.due_ms = 0
+        self.expires_ms = 0
+
+
+def earliest(one_ms: int, other_ms: int) -> int:
+    """The earlier of two times, of which either may be 0: never."""
+    return min(one_ms, other_ms) if one_ms and other_ms else one_ms or other_ms
+
+
+class Moment(NamedTuple):
+    """A time at which something happens to an entry, and where the entry stands."""
+
+    at_ms: int
+    number: int
+    position: int
 
 
 class FragmentSummary(NamedTuple):

@@ -8,7 +8,7 @@ are only on disk, read in when the head runs low. A backlog of any length costs 
 from __future__ import annotations
 
 from collections import deque
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from partibus.broker.records import Entry
 
@@ -104,6 +104,19 @@ class Window:
             return None
         self.bytes -= len(entry.bare) + ENTRY_OVERHEAD_BYTES
         return entry
+
+    def take_expired(self, now_ms: int) -> list[Entry]:
+        """The entries here whose time to live is over; they are gone from here."""
+        gone = [entry for entry in self._ready if 0 < entry.expires_ms <= now_ms]
+        if gone:
+            self._ready = deque(e for e in self._ready if not 0 < e.expires_ms <= now_ms)
+        over = [pair for pair in self._returned if 0 < pair[1].expires_ms <= now_ms]
+        if over:
+            self._returned = [p for p in self._returned if not 0 < p[1].expires_ms <= now_ms]
+            heapify(self._returned)
+            gone += [entry for _, entry in over]
+        self.bytes -= sum(len(entry.bare) + ENTRY_OVERHEAD_BYTES for entry in gone)
+        return gone
 
     def evict(self) -> None:
         """Leave the entries that stand in order to the disk: nobody is asking for them."""

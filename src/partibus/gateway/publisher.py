@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from partibus.broker.access import Right
 from partibus.broker.descriptions import Entity
-from partibus.broker.errors import EntityNotFound, InvalidArgument, NotImplementedHere, Refusal
+from partibus.broker.errors import (
+    EntityDisabled,
+    EntityNotFound,
+    InvalidArgument,
+    NotImplementedHere,
+    Refusal,
+)
 from partibus.broker.message import BATCH_FORMAT, Incoming, read_batch, read_message
 from partibus.engine.delivery import Delivery
 from partibus.engine.link import ReceiverLink
@@ -125,8 +131,9 @@ class Publisher(Binding):
             for delivery_ids, refusal in rejected:
                 error = self._carrier.tracking.error_of(refusal, self._entity.name)
                 link.settle(delivery_ids, Rejected(error))
-                if isinstance(refusal, EntityNotFound):
-                    # Deleted while open: what has its name now is another entity.
+                if isinstance(refusal, EntityNotFound | EntityDisabled):
+                    # Deleted while open: what has its name now is another entity. Or it takes
+                    # none for now, and who wants to send attaches anew.
                     self._carrier.detach(self, error)
                     return
         credit = CREDIT - len(self._sizes)

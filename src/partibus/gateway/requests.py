@@ -9,21 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from uuid import UUID
 
 from partibus.broker.access import Right
 from partibus.broker.descriptions import Entity
 from partibus.broker.errors import InvalidArgument, NotImplementedHere, Refusal, Unauthorized
 from partibus.broker.records import SubQueue
 from partibus.broker.settlement import COMPLETE, Outcome, Settlement
+from partibus.gateway import browsing
 from partibus.gateway.bindings import Carrier
+from partibus.gateway.calls import Call
 from partibus.gateway.dialogue import Request, RequestLink
 from partibus.gateway.outcomes import as_optional_text, encode_changes
-from partibus.wire.values import Array, Int, Symbol, Timestamp
+from partibus.wire.values import Array, Timestamp
 
-TRACKING_ID = "com.microsoft:tracking-id"
-# One request cannot name more messages than this.
-TOKENS_MAX = 5_000
 # The spelling is the protocol's.
 _DISPOSITIONS = {
     "completed": Outcome.COMPLETE,
@@ -31,52 +29,6 @@ _DISPOSITIONS = {
     "defered": Outcome.DEFER,
     "suspended": Outcome.DEAD_LETTER,
 }
-
-
-@dataclass(slots=True)
-class Call:
-    """One request being carried out, and the way to answer it."""
-
-    carrier: Carrier
-    entity: Entity
-    subqueue: SubQueue
-    request: Request
-    origin: RequestLink
-
-    def answer(self, body: dict[str, object], status: int = 200, text: str = "OK") -> None:
-        """Answer that it was done."""
-        self._respond({"statusCode": Int(status), "statusDescription": text}, body)
-
-    def refuse(self, refusal: Refusal) -> None:
-        """Answer that it was not done, and why."""
-        properties: dict[str, object] = {
-            "statusCode": Int(refusal.status),
-            "statusDescription": self.carrier.tracking.text(str(refusal), self.entity.name),
-            "errorCondition": Symbol(refusal.condition),
-        }
-        self._respond(properties, {})
-
-    def _respond(self, properties: dict[str, object], body: dict[str, object]) -> None:
-        tracking = self.request.text(TRACKING_ID)
-        if tracking is not None:
-            properties[TRACKING_ID] = tracking
-        self.origin.respond(self.request, properties, body)
-
-    @property
-    def body(self) -> dict[object, object]:
-        """The map that the request carries."""
-        if not isinstance(self.request.body, dict):
-            raise InvalidArgument("The body of the request is not a map.")
-        return self.request.body
-
-    def tokens(self) -> list[bytes]:
-        """The lock tokens named, as delivery tags are spelled."""
-        named = self.body.get("lock-tokens")
-        if not isinstance(named, list) or not 0 < len(named) <= TOKENS_MAX:
-            raise InvalidArgument(f"lock-tokens is not a list of 1 to {TOKENS_MAX} lock tokens.")
-        if not all(isinstance(token, UUID) for token in named):
-            raise InvalidArgument("lock-tokens holds something that is not a uuid.")
-        return [token.bytes_le for token in named]
 
 
 def answer_management(
@@ -148,4 +100,13 @@ class Operation:
 OPERATIONS = {
     "com.microsoft:renew-lock": Operation(Right.LISTEN, _renew_lock),
     "com.microsoft:update-disposition": Operation(Right.LISTEN, _update_disposition),
+    "com.microsoft:peek-message": Operation(Right.LISTEN, browsing.peek_message),
+    "com.microsoft:receive-by-sequence-number": Operation(
+        Right.LISTEN, browsing.receive_by_sequence_number
+    ),
+    "com.microsoft:schedule-message": Operation(Right.SEND, browsing.schedule_message),
+    "com.microsoft:cancel-scheduled-message": Operation(
+        Right.SEND, browsing.cancel_scheduled_message
+    ),
+    "com.microsoft:batch-delete-messages": Operation(Right.LISTEN, browsing.batch_delete_messages),
 }

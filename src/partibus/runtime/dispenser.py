@@ -14,6 +14,7 @@ from typing import Protocol
 from partibus.broker.fragment import Fragment
 from partibus.broker.records import Entry
 from partibus.runtime.driver import Driver
+from partibus.runtime.rendering import bare_of
 from partibus.runtime.requests import Delivered
 from partibus.wire.sections import delivery
 
@@ -158,8 +159,7 @@ class Dispenser:
                 subscriber.waiting = False
                 continue
             entries = fragment.take(wanted, self._now_ms(), self._entropy)
-            if fragment.window.wants_more:
-                driver.load(fragment)
+            driver.taken(fragment)
             if len(entries) < wanted:
                 ready.popleft()
                 self._is_ready.discard(fragment)
@@ -201,7 +201,7 @@ def _delivered(fragment: Fragment, entries: list[Entry]) -> list[Delivered]:
         Delivered(
             entry.token,
             delivery(
-                entry.bare,
+                bare_of(entry) if entry.expires_ms else entry.bare,
                 entry.kept,
                 entry.kept_count,
                 delivery_count=entry.deliveries,

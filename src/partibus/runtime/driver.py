@@ -15,7 +15,9 @@ from typing import Any, Protocol
 
 from partibus.broker.errors import FragmentUnavailable, Refusal
 from partibus.broker.fragment import Fragment, Settings
+from partibus.broker.locks import token_prefix
 from partibus.broker.records import FragmentKey, FragmentSummary, SubQueue
+from partibus.runtime.agenda import Agenda
 from partibus.runtime.clock import Clock, Timer
 from partibus.runtime.deadlines import Deadlines
 from partibus.runtime.disk import Disk
@@ -93,6 +95,11 @@ class Driver:
         self._closed = False
         self._tidying: Timer | None = None
         self.commits = 0
+        self._agenda = Agenda(self, clock)
+        # Who waits for the next part of a fragment's backlog, by the fragment's number.
+        self._load_waiters: dict[int, list[Callable[[], None]]] = {}
+        # Reads that the disk has not answered yet.
+        self.reading = 0
 
     # Life -----------------------------------------------------------------------------------
 
@@ -132,12 +139,14 @@ class Driver:
             for fragment in list(self.fragments.values()):
                 if fragment.counters.active:
                     self._audience.shown(self, fragment)
+            self._agenda.begin()
 
         self._disk.call(work, done)
 
     def close(self) -> None:
         """Commit what is staged, then give the store up. Blocks until it is on disk."""
         self._closed = True
+        self._agenda.end()
         files, self._files = self._files, None
         if files is not None:
             batch = [fragment.take_changes() for fragment in self._dirty if fragment.dirty]
@@ -173,6 +182,12 @@ class Driver:
         )
         self.fragments[key] = fragment
         self._by_prefix[fragment.token_prefix] = fragment
+        if key.subqueue == SubQueue.ACTIVE:
+            fragment.dead = self.fragments.get(key._replace(subqueue=SubQueue.DEAD_LETTER))
+        elif key.subqueue == SubQueue.DEAD_LETTER:
+            living = self.fragments.get(key._replace(subqueue=SubQueue.ACTIVE))
+            if living is not None:
+                living.dead = fragment
         return fragment
 
     def _dead_letters(self, source: Fragment) -> Fragment:
@@ -192,6 +207,10 @@ class Driver:
     def fragment_of(self, prefix: bytes) -> Fragment | None:
         """The fragment that lock tokens with this prefix name."""
         return self._by_prefix.get(prefix)
+
+    def numbered(self, number: int) -> Fragment | None:
+        """The fragment with this number in the store."""
+        return self._by_prefix.get(token_prefix(self.store, number))
 
     def drop(self, fragment: Fragment) -> None:
         """Forget a fragment of a deleted entity and take its space back, bit by bit."""
@@ -255,6 +274,8 @@ class Driver:
             self._answer(None)
             for fragment, changes in zip(fragments, batch, strict=True):
                 self._show(fragment, fragment.committed(changes))
+                if changes.due_ms or changes.expires_ms:
+                    self._agenda.committed(changes)
             self._after_commit(was_congested)
 
         self._disk.call(lambda: files.commit(batch), committed)
@@ -318,6 +339,7 @@ class Driver:
         if not isinstance(error, StoreError):
             log.error("unexpected failure of a store", exc_info=error)
         files, self._files = self._files, None
+        self._agenda.end()
         self._audience.lost(self)
         self._in_flight += self._waiting
         self._waiting = []
@@ -327,6 +349,10 @@ class Driver:
         self._loading.clear()
         self._deadlines.clear()
         self._answer(FragmentUnavailable(f"Store {self.store} is unavailable: {error}"))
+        waiters, self._load_waiters = self._load_waiters, {}
+        for waiting in waiters.values():
+            for here in waiting:
+                here()
         if files is not None:
             self._disk.call(files.close, lambda _: None)
         self.reopen_later()
@@ -347,12 +373,43 @@ class Driver:
 
         self.open(opened)
 
+    # Reading --------------------------------------------------------------------------------
+
+    def read(
+        self, work: Callable[[Store], Any], done: Callable[[Any, Refusal | None], None]
+    ) -> None:
+        """Read from the store, in order with its commits; done(result, None) or (None, refusal).
+
+        What is read is durable, and may be older than what the fragments have staged.
+        """
+        files = self._files
+        if files is None:
+            done(None, self._unavailable())
+            return
+        self.reading += 1
+
+        def answered(result: Any) -> None:
+            self.reading -= 1
+            if self._files is files and not self._closed and isinstance(result, Exception):
+                self._fail(result)
+            if self._files is files and not self._closed:
+                done(result, None)
+            else:
+                done(None, self._unavailable())
+
+        self._disk.call(lambda: work(files), answered)
+
+    def _unavailable(self) -> Refusal:
+        return FragmentUnavailable(f"Store {self.store} is unavailable; try again.")
+
     # The head in memory ---------------------------------------------------------------------
 
-    def load(self, fragment: Fragment) -> None:
+    def load(self, fragment: Fragment, here: Callable[[], None] | None = None) -> None:
         """Read the next part of a fragment's backlog; shown again when it is here."""
         number = fragment.number
         files = self._files
+        if here is not None:
+            self._load_waiters.setdefault(number, []).append(here)
         if number in self._loading or files is None:
             return
         self._loading.add(number)
@@ -367,9 +424,19 @@ class Driver:
                 return
             size = sum(entry.size for entry in result)
             fragment.loaded(result, len(result) < LOAD_MESSAGES and size < LOAD_BYTES)
+            for here in self._load_waiters.pop(number, ()):
+                here()
             self._show(fragment, has_more=True)
 
         self._disk.call(lambda: files.scan(number, after, LOAD_MESSAGES, LOAD_BYTES), loaded)
+
+    def taken(self, fragment: Fragment) -> None:
+        """Messages were taken from the fragment: see to the rest."""
+        if fragment.dirty:
+            # Some were found to have expired.
+            self.touch(fragment)
+        if fragment.window.wants_more:
+            self.load(fragment)
 
     def loading(self, fragment: Fragment) -> bool:
         """Whether part of the fragment's backlog is being read."""

@@ -6,21 +6,30 @@ same here. Routing is not done here: a request for a store we do not own is refu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from partibus.broker.descriptions import Entity, QueueDescription
-from partibus.broker.errors import EntityNotFound, FragmentUnavailable, Refusal
-from partibus.broker.fragment import Fragment
+from partibus.broker.errors import (
+    EntityNotFound,
+    FragmentUnavailable,
+    MessageNotFound,
+    Refusal,
+)
+from partibus.broker.fragment import COUNTER_MASK, Fragment
 from partibus.broker.records import FragmentKey, SubQueue
 from partibus.runtime.clock import Clock
 from partibus.runtime.dispenser import Dispenser, Origin, Subscriber
 from partibus.runtime.driver import Driver
 from partibus.runtime.entropy import Entropy
+from partibus.runtime.idleness import Uses
+from partibus.runtime.lookups import Errand, look_up
 from partibus.runtime.requests import (
     DONE,
     Credit,
     Discard,
     Drain,
+    LastUse,
+    Lookup,
     Renew,
     Reply,
     Request,
@@ -46,16 +55,20 @@ class Host:
         entropy: Entropy,
         entity: EntityById,
         deleted: Callable[[int, int], bool],
+        known: Callable[[], Iterable[int]] = tuple,
     ) -> None:
         self._clock = clock
         self._entropy = entropy
         self._entity = entity
         self._deleted = deleted
+        # The ids of all entities there are.
+        self._known = known
         self.drivers: dict[int, Driver] = {}
         self._dispensers: dict[Desk, Dispenser] = {}
         self._subscribers: dict[tuple[Origin, int], tuple[Dispenser, Subscriber]] = {}
         # Sends that may be taken back while they wait for the disk: where, and which positions.
         self._under_way: dict[tuple[Origin, int], tuple[Fragment, range]] = {}
+        self._uses = Uses(clock.now_ms())
         # Fragments that an operator or a test has taken down.
         self.down: set[tuple[int, int]] = set()
 
@@ -85,9 +98,19 @@ class Host:
             elif isinstance(request, Renew):
                 self._renew(request, answer)
             else:
-                self._discard(request, origin, answer)
+                self._handle_rare(request, origin, answer)
         except Refusal as refusal:
             answer(refused(refusal))
+
+    def _handle_rare(
+        self, request: Lookup | LastUse | Discard, origin: Origin, answer: Answer
+    ) -> None:
+        if isinstance(request, Lookup):
+            self._look_up(request, answer)
+        elif isinstance(request, LastUse):
+            answer(Reply(number=self._last_use_ms(request)))
+        else:
+            self._discard(request, origin, answer)
 
     def forget(self, origin: Origin) -> None:
         """A gateway is gone: its receivers with it. What they hold comes back when locks end."""
@@ -104,6 +127,11 @@ class Host:
         return driver
 
     def _target(self, request: Send | Discard) -> tuple[Driver, Fragment]:
+        driver, entity = self._place(request)
+        key = FragmentKey(request.entity, request.incarnation, request.partition, SubQueue.ACTIVE)
+        return driver, driver.fragment(key, entity.description)
+
+    def _place(self, request: Send | Discard | Lookup) -> tuple[Driver, Entity]:
         driver = self._driver(request.store)
         entity = self._entity(request.entity)
         if entity is None or entity.incarnation != request.incarnation:
@@ -112,12 +140,25 @@ class Host:
             raise FragmentUnavailable(
                 f"Fragment {request.partition} of '{entity.name}' is unavailable; try again."
             )
-        key = FragmentKey(request.entity, request.incarnation, request.partition, SubQueue.ACTIVE)
-        return driver, driver.fragment(key, entity.description)
+        return driver, entity
+
+    def _look_up(self, request: Lookup, answer: Answer) -> None:
+        driver, _ = self._place(request)
+        self._uses.used(request.entity, self._clock.now_ms())
+        key = FragmentKey(request.entity, request.incarnation, request.partition, request.subqueue)
+        fragment = driver.fragments.get(key)
+        if fragment is None:
+            # Nothing was ever sent there; asking does not make it.
+            numbers = getattr(request, "sequences", None)
+            answer(refused(_not_found(numbers[0])) if numbers else DONE)
+            return
+        look_up(Errand(driver, fragment, self._clock, self._entropy.take), request, answer)
 
     def _send(self, request: Send, origin: Origin, answer: Answer) -> None:
         driver, fragment = self._target(request)
-        first = fragment.send(request.messages, self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        self._uses.used(request.entity, now_ms)
+        first = fragment.send(request.messages, now_ms)
         driver.touch(fragment)
         place = origin, request.ticket
         if request.ticket:
@@ -232,6 +273,16 @@ class Host:
             found[0].leave(found[1])
         answer(DONE)
 
+    def _last_use_ms(self, request: LastUse) -> int:
+        """Now, where somebody receives or a message is scheduled."""
+        now_ms, life = self._clock.now_ms(), (request.entity, request.incarnation)
+        if any(desk[:2] == life for desk in self._dispensers):
+            self._uses.used(request.entity, now_ms)
+        fragments = (each for driver in self.drivers.values() for each in driver.fragments.values())
+        if any(each.key[:2] == life and each.counters.scheduled for each in fragments):
+            self._uses.used(request.entity, now_ms)
+        return self._uses.last_ms(request.entity)
+
     # What drivers tell ----------------------------------------------------------------------
 
     def shown(self, driver: Driver, fragment: Fragment) -> None:
@@ -264,6 +315,7 @@ class Host:
                     driver.drop(fragment)
                 else:
                     fragment.settings = entity.description
+        self._uses.keep(self._known())
 
     def set_down(self, entity: int, partition: int, down: bool) -> None:
         """Take a fragment out of service, or put it back."""
@@ -280,6 +332,10 @@ class Host:
 
     def _is_down(self, key: FragmentKey) -> bool:
         return bool(self.down) and (key.entity, key.partition) in self.down
+
+
+def _not_found(sequence: int) -> Refusal:
+    return MessageNotFound(f"There is no message with the number {sequence & COUNTER_MASK} here.")
 
 
 def _desk(key: FragmentKey) -> Desk:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from partibus.broker.descriptions import Entity
@@ -24,12 +24,13 @@ from partibus.runtime.entropy import Entropy
 from partibus.runtime.gate import Gate
 from partibus.runtime.hop import RemotePeer, Serving, listen
 from partibus.runtime.host import Host
+from partibus.runtime.idleness import Idleness
 from partibus.runtime.peers import Peer
 from partibus.runtime.receiving import Deliver, ReceiveCache, ReceiveMode, Receiver
 from partibus.runtime.requests import Delivered, Renew, Reply, Request, Settle
 from partibus.runtime.sending import Lane, Pending, Sender
 from partibus.runtime.settling import Group, ask_stores
-from partibus.store import Store
+from partibus.store import Store, StoreError
 from partibus.store.catalog import Catalog, Snapshot
 
 log = logging.getLogger(__name__)
@@ -114,6 +115,7 @@ class Node:
             self.entropy,
             lambda entity: self.snapshot.by_id.get(entity),
             lambda entity, incarnation: (entity, incarnation) in self.snapshot.deleted,
+            lambda: self.snapshot.by_id,
         )
         # Stores on one disk take turns; which disk that is, whoever laid out the files knows.
         gates: dict[object, Gate] = {}
@@ -144,6 +146,7 @@ class Node:
         self._server: asyncio.AbstractServer | None = None
         self._served: set[Serving] = set()
         self._closed = False
+        self._idleness = Idleness(self)
 
     # Life -----------------------------------------------------------------------------------
 
@@ -170,6 +173,7 @@ class Node:
         for peer in self._remote.values():
             peer.start(self._loop)
         self._poll_catalog()
+        self._idleness.start()
 
     async def stop(self) -> None:
         """Finish the commits under way and give the stores up."""
@@ -177,6 +181,7 @@ class Node:
         while not all(d.idle for d in self.host.drivers.values() if d.up):  # noqa: ASYNC110
             await asyncio.sleep(SHUTDOWN_POLL_S)
         self._closed = True
+        self._idleness.stop()
         for peer in self._remote.values():
             peer.close()
         if self._server is not None:
@@ -205,6 +210,13 @@ class Node:
             raise EntityNotFound(f"The messaging entity '{path}' could not be found.")
         return entity, subqueue
 
+    def entity_now(self, entity: Entity) -> Entity:
+        """The entity as it is described now, to who has known it for a while."""
+        now = self.snapshot.by_id.get(entity.id)
+        if now is None:
+            raise EntityNotFound(f"The messaging entity '{entity.name}' has been deleted.")
+        return now
+
     @property
     def version(self) -> int:
         """How new this node's catalog is."""
@@ -232,6 +244,28 @@ class Node:
                 receiver.lost(EntityNotFound("The messaging entity has been deleted."))
             else:
                 receiver.entity_changed(now)
+
+    def entities(self) -> Iterable[Entity]:
+        """All entities there are."""
+        return self.snapshot.by_id.values()
+
+    def delete_idle(self, entity: Entity) -> None:
+        """Delete an entity that nobody uses, unless it changed meanwhile."""
+        self.refresh()
+        if self.snapshot.by_id.get(entity.id) != entity:
+            return
+        try:
+            self._catalog.delete_queue(entity.name, self.clock.now_ms())
+        except (Refusal, StoreError) as error:
+            # Another node was first, or the catalog is busy: there is a next time.
+            log.warning("idle entity not deleted entity=%s error=%s", entity.name, error)
+            return
+        log.info("idle entity deleted entity=%s", entity.name)
+        self.refresh()
+
+    def is_owner(self, store: int) -> bool:
+        """Whether this node owns a store."""
+        return store in self.host.drivers
 
     def _poll_catalog(self) -> None:
         if not self._closed:

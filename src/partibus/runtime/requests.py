@@ -83,7 +83,67 @@ class Unsubscribe(msgspec.Struct, tag="u", array_like=True):
     subscription: int
 
 
-Request = Send | Discard | Settle | Renew | Subscribe | Credit | Drain | Unsubscribe
+class Peek(msgspec.Struct, tag="p", array_like=True):
+    """Show messages of one fragment from a sequence number on; nothing happens to them."""
+
+    store: int
+    entity: int
+    incarnation: int
+    partition: int
+    subqueue: int
+    sequence: int
+    count: int
+    session: str | None = None
+    omit_body: bool = False
+
+
+class ReceiveDeferred(msgspec.Struct, tag="f", array_like=True):
+    """Lock deferred messages of one fragment, or delete them: all of them, or none."""
+
+    store: int
+    entity: int
+    incarnation: int
+    partition: int
+    subqueue: int
+    sequences: list[int]
+    delete: bool = False
+
+
+class CancelScheduled(msgspec.Struct, tag="k", array_like=True):
+    """Remove scheduled messages of one fragment: all of them, or none."""
+
+    store: int
+    entity: int
+    incarnation: int
+    partition: int
+    subqueue: int
+    sequences: list[int]
+
+
+class DeleteReady(msgspec.Struct, tag="g", array_like=True):
+    """Remove up to so many messages that nobody holds and that are not newer than a time."""
+
+    store: int
+    entity: int
+    incarnation: int
+    partition: int
+    subqueue: int
+    count: int
+    until_ms: int
+
+
+class LastUse(msgspec.Struct, tag="l", array_like=True):
+    """When was the entity last used at this node? (Its own question; it is no use.)"""
+
+    entity: int
+    incarnation: int
+
+
+# What is asked of one fragment by sequence number or age, not by lock.
+Lookup = Peek | ReceiveDeferred | CancelScheduled | DeleteReady
+
+Receiving = Subscribe | Credit | Drain | Unsubscribe
+Request = Send | Discard | Settle | Renew | Receiving | Lookup | LastUse
 
 
 class Delivered(msgspec.Struct, tag="m", array_like=True, gc=False):
@@ -99,10 +159,12 @@ class Reply(msgspec.Struct, tag="y", array_like=True):
     # The condition of the refusal; empty where there is none.
     condition: str = ""
     text: str = ""
-    # The first position of a Send, the new end of renewed locks.
+    # The first position of a Send, the new end of renewed locks, how many were deleted.
     number: int = 0
     # Tokens whose lock was lost.
     tokens: list[bytes] = []
+    # What was looked up; without tokens where nothing was locked.
+    messages: list[Delivered] = []
 
     @property
     def refusal(self) -> Refusal | None:

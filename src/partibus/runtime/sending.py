@@ -19,6 +19,7 @@ from partibus.broker.errors import (
     QuotaExceeded,
     Refusal,
 )
+from partibus.broker.fragment import PARTITION_SHIFT
 from partibus.broker.message import Incoming
 from partibus.broker.partitioning import (
     KEYLESS_RUN_MAX,
@@ -27,9 +28,10 @@ from partibus.broker.partitioning import (
     key_of,
     key_of_batch,
 )
+from partibus.broker.records import SubQueue
 from partibus.runtime.clock import Clock
 from partibus.runtime.peers import Peer
-from partibus.runtime.requests import Discard, Reply, Send
+from partibus.runtime.requests import CancelScheduled, Discard, Reply, Send
 
 # A store with a send older than this gets no new work without a key.
 STALLED_AFTER_MS = 1000
@@ -41,6 +43,8 @@ AVOID_MS = 500
 # The caller's own number for a message or a batch, and the messages in it.
 Item = tuple[int, list[Incoming]]
 Sent = Callable[[list[int], Refusal | None], None]
+# Called with the sequence number of the first message.
+Placed = Callable[[int], None]
 
 
 class Pending:
@@ -51,6 +55,7 @@ class Pending:
         "index",
         "items",
         "keyless",
+        "placed",
         "rerouted",
         "sender",
         "sent",
@@ -72,6 +77,8 @@ class Pending:
         self.rerouted = False
         self.ticket = 0
         self.tried = {index}
+        # Who wants to know where the messages came to stand.
+        self.placed: Placed | None = None
 
     @property
     def ids(self) -> list[int]:
@@ -153,6 +160,36 @@ class Sender:
             self._post(entity, 0, items, sent, keyless=False)
         else:
             self._spread_out(entity, items, sent)
+
+    def place(self, messages: list[Incoming], placed: Placed, sent: Sent) -> None:
+        """Send messages to one fragment together; placed(number of the first), then sent."""
+        entity = self.entity
+        index: int | None = 0
+        keyless = False
+        try:
+            if entity is None:
+                raise EntityNotFound("The messaging entity is deleted.")
+            if not entity.description.allows_send:
+                raise EntityDisabled(
+                    f"'{entity.name}' is {entity.description.status}: it takes none."
+                )
+            if entity.partitioned:
+                key = key_of_batch(messages, entity.description.requires_duplicate_detection)
+                keyless = key is None
+                index = (
+                    self._spread.choose(len(messages), lambda each: self._available(entity, each))
+                    if key is None
+                    else index_of(key, entity.fragments)
+                )
+            if index is None:
+                raise _none_available(entity)
+        except Refusal as refusal:
+            sent([0], refusal)
+            return
+        items = [(0, messages)]
+        pending = Pending(self, index, items, sent, keyless, self._node.clock.now_ms())
+        pending.placed = placed
+        self._dispatch(entity, pending)
 
     def _spread_out(self, entity: Entity, items: list[Item], sent: Sent) -> None:
         detects = entity.description.requires_duplicate_detection
@@ -238,17 +275,21 @@ class Sender:
         elif pending.keyless and isinstance(refusal, FragmentUnavailable | QuotaExceeded):
             self.reroute(pending, refusal)
         else:
+            if pending.placed is not None and refusal is None:
+                pending.placed(request.partition << PARTITION_SHIFT | reply.number)
             pending.sent(pending.ids, refusal)
 
     def _take_back(self, request: Send, first: int) -> None:
         """The commit was late, not lost: the same messages are elsewhere by now."""
         positions = list(range(first, first + len(request.messages)))
-        self._node.owner(request.store).call(
-            Discard(
-                request.store, request.entity, request.incarnation, request.partition, positions
-            ),
-            lambda _: None,
-        )
+        place = request.store, request.entity, request.incarnation, request.partition
+        owner = self._node.owner(request.store)
+        owner.call(Discard(*place, positions), lambda _: None)
+        high = request.partition << PARTITION_SHIFT
+        for position, message in zip(positions, request.messages, strict=True):
+            if message.due_ms:
+                cancel = CancelScheduled(*place, SubQueue.ACTIVE, [high | position])
+                owner.call(cancel, lambda _: None)
 
     def overdue(self, pending: Pending) -> None:
         """The store does not answer: it shall not show what goes elsewhere now."""
@@ -278,6 +319,7 @@ class Sender:
             return
         again = Pending(self, index, pending.items, pending.sent, True, self._node.clock.now_ms())
         again.tried = tried | {index}
+        again.placed = pending.placed
         self._dispatch(entity, again)
 
 

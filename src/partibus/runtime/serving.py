@@ -20,7 +20,6 @@ from pathlib import Path
 
 from partibus import __version__
 from partibus.broker.descriptions import QueueDescription
-from partibus.broker.durations import FOREVER_MS
 from partibus.broker.profiles import DEFAULT_PROFILE
 from partibus.config import Configuration, ServeSettings, read_configuration
 from partibus.runtime.clock import clock_base_ms, utc_ms
@@ -46,9 +45,7 @@ SOCKET_PATH_MAX = 100
 NOT_SERVED: tuple[tuple[str, Callable[[QueueDescription], bool]], ...] = (
     ("sessions", lambda queue: queue.requires_session),
     ("duplicate detection", lambda queue: queue.requires_duplicate_detection),
-    ("expiry of messages", lambda queue: queue.default_ttl_ms < FOREVER_MS),
     ("forwarding", lambda queue: bool(queue.forward_to or queue.forward_dead_letters_to)),
-    ("deletion when idle", lambda queue: queue.auto_delete_on_idle_ms < FOREVER_MS),
 )
 NAMES_SAID_MAX = 5
 

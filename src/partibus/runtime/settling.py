@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from partibus.broker.errors import MessageLockLost, Refusal
-from partibus.broker.fragment import TOKEN_PREFIX_BYTES
+from partibus.broker.locks import TOKEN_PREFIX_BYTES
 from partibus.runtime.peers import Peer
 from partibus.runtime.requests import Reply, Request
 

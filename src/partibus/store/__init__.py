@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from partibus.broker.records import Changes, Entry, FragmentSummary
+from partibus.broker.records import Changes, Entry, FragmentSummary, Moment
 
 
 class StoreError(Exception):
@@ -42,6 +42,26 @@ class Store(Protocol):
 
     def find(self, number: int, positions: list[int]) -> list[Entry]:
         """The entries at these positions, in any state; those that do not exist are left out."""
+
+    def browse(
+        self, number: int, sequence: int, count: int, size: int, session: str | None = None
+    ) -> list[Entry]:
+        """Entries in any state with this sequence number or a higher one, in that order.
+
+        Limits as in scan; with a session, only the entries of that session.
+        """
+
+    def find_sequences(self, number: int, sequences: list[int]) -> list[Entry]:
+        """The entries with these sequence numbers, in any state; others are left out."""
+
+    def due(self, after: Moment, until_ms: int, count: int) -> list[Moment]:
+        """When scheduled entries of all fragments become active: after one moment, up to a time.
+
+        In the order of time, number and position.
+        """
+
+    def expiring(self, after: Moment, until_ms: int, count: int) -> list[Moment]:
+        """When entries expire, in all fragments and states; otherwise as due()."""
 
     def drop(self, number: int, count: int) -> bool:
         """Remove up to `count` entries of a fragment nobody needs; True once all of it is gone."""

@@ -6,17 +6,33 @@ until it is committed too. Nothing here is durable.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from heapq import nsmallest
 
-from partibus.broker.records import Changes, Counters, Entry, FragmentKey, FragmentSummary, State
+from partibus.broker.records import (
+    Changes,
+    Counters,
+    Entry,
+    FragmentKey,
+    FragmentSummary,
+    Moment,
+    State,
+    SubQueue,
+)
 from partibus.store import StoreError
 
+# The bits below the partition id in a sequence number.
+SEQUENCE_BITS = 48
 # Positions of removed entries stay in the order list until they are as many as the others.
 _STALE_MIN = 64
 
 
 class _Fragment:
-    __slots__ = ("counters", "entries", "key", "last", "order", "stale")
+    __slots__ = (
+        "base", "counters", "entries", "has_expiring", "has_scheduled", "key", "last", "order",
+        "stale",
+    )  # fmt: skip
 
     def __init__(self, key: FragmentKey) -> None:
         self.key = key
@@ -27,6 +43,30 @@ class _Fragment:
         self.stale = 0
         # Positions are never used again, so each one added is higher than all before.
         self.last = 0
+        # What is added to a position to get the sequence number, but for dead letters.
+        self.base = key.partition << SEQUENCE_BITS
+        # Whether there ever was one: most fragments need not be looked through.
+        self.has_scheduled = False
+        self.has_expiring = False
+
+    def keep(self, entry: Entry) -> None:
+        self.entries[entry.position] = duplicate(entry)
+        self.note(entry)
+
+    def note(self, entry: Entry) -> None:
+        self.has_scheduled |= entry.state == State.SCHEDULED
+        self.has_expiring |= entry.expires_ms > 0
+
+    def by_sequence(self, sequence: int) -> Iterable[Entry]:
+        """Entries with this sequence number or a higher one, in the order of these."""
+        if self.key.subqueue != SubQueue.ACTIVE:
+            found = [each for each in self.entries.values() if each.sequence >= sequence]
+            yield from sorted(found, key=lambda each: each.sequence)
+            return
+        for index in range(bisect_left(self.order, sequence - self.base), len(self.order)):
+            entry = self.entries.get(self.order[index])
+            if entry is not None:
+                yield entry
 
     def remove(self, positions: list[int]) -> None:
         for position in positions:
@@ -62,13 +102,14 @@ class MemoryStore:
             fragment = self._fragments[changes.number]
             fragment.counters = changes.counters.copy()
             for entry in changes.added:
-                fragment.entries[entry.position] = duplicate(entry)
+                fragment.keep(entry)
                 fragment.order.append(entry.position)
                 fragment.last = entry.position
             for entry in changes.updated:
                 _change(fragment.entries[entry.position], entry)
+                fragment.note(entry)
             for entry in changes.rewritten:
-                fragment.entries[entry.position] = duplicate(entry)
+                fragment.keep(entry)
             fragment.remove(changes.removed)
 
     def scan(self, number: int, after: int, count: int, size: int) -> list[Entry]:
@@ -96,6 +137,60 @@ class MemoryStore:
             return []
         present = sorted(fragment.entries.keys() & set(positions))
         return [duplicate(fragment.entries[position]) for position in present]
+
+    def browse(
+        self, number: int, sequence: int, count: int, size: int, session: str | None = None
+    ) -> list[Entry]:
+        """Entries in any state with this sequence number or a higher one, in that order."""
+        self._check_open()
+        fragment = self._fragments.get(number)
+        if fragment is None:
+            return []
+        found: list[Entry] = []
+        gathered = 0
+        for entry in fragment.by_sequence(sequence):
+            if len(found) >= count or (found and gathered >= size):
+                break
+            if session is None or entry.session == session:
+                found.append(duplicate(entry))
+                gathered += entry.size
+        return found
+
+    def find_sequences(self, number: int, sequences: list[int]) -> list[Entry]:
+        """The entries with these sequence numbers, in any state, in order of position."""
+        self._check_open()
+        fragment = self._fragments.get(number)
+        if fragment is None:
+            return []
+        wanted = set(sequences)
+        if fragment.key.subqueue == SubQueue.ACTIVE:
+            return self.find(number, [each - fragment.base for each in wanted])
+        found = [entry for entry in fragment.entries.values() if entry.sequence in wanted]
+        return [duplicate(entry) for entry in sorted(found, key=lambda e: e.position)]
+
+    def due(self, after: Moment, until_ms: int, count: int) -> list[Moment]:
+        """When scheduled entries become active: after one moment, up to a time."""
+        self._check_open()
+        found = (
+            Moment(entry.due_ms, number, entry.position)
+            for number, fragment in self._fragments.items()
+            if fragment.has_scheduled
+            for entry in fragment.entries.values()
+            if entry.state == State.SCHEDULED and 0 < entry.due_ms <= until_ms
+        )
+        return nsmallest(count, (moment for moment in found if moment > after))
+
+    def expiring(self, after: Moment, until_ms: int, count: int) -> list[Moment]:
+        """When entries expire, in all fragments and states: after one moment, up to a time."""
+        self._check_open()
+        found = (
+            Moment(entry.expires_ms, number, entry.position)
+            for number, fragment in self._fragments.items()
+            if fragment.has_expiring
+            for entry in fragment.entries.values()
+            if entry.expires_ms and entry.expires_ms <= until_ms
+        )
+        return nsmallest(count, (moment for moment in found if moment > after))
 
     def drop(self, number: int, count: int) -> bool:
         """Remove up to `count` entries of a fragment; True once all of it is gone."""

@@ -13,24 +13,31 @@ from typing import Any, cast
 import apsw
 import msgspec
 
-from partibus.broker.records import POSITION_BITS, POSITION_MAX, Entry
+from partibus.broker.records import POSITION_BITS, POSITION_MAX, Entry, Moment
 from partibus.store import statements
 
 # Where the columns of statements._as_json() stand.
 _POSITION, _DISTANCE, _LENGTH = 0, 1, 3
 _RARE = len(statements.PLAIN_COLUMNS)
+_SEQUENCE = _RARE + statements.RARE_COLUMNS.index("sequence")
 
 # A row is the plain columns, then the rare ones where there are any. JSON has numbers, text and
 # null; which column holds which is known from the schema.
 Row = list[Any]
 
 _read_rows = msgspec.json.Decoder(list[Row]).decode
+_read_moments = msgspec.json.Decoder(list[tuple[int, int]]).decode
 
 
 def scan_rows(cursor: apsw.Cursor, number: int, after: int, count: int, size: int) -> list[Row]:
     """Rows of active messages after a position, up to a count and a size."""
     base = number << POSITION_BITS
     rows = _decode(cursor.execute(statements.SCAN, (base + after, base + POSITION_MAX, count)))
+    return _within(rows, size)
+
+
+def _within(rows: list[Row], size: int) -> list[Row]:
+    """The first rows, up to the one with which their contents reach this size."""
     gathered = 0
     for index, row in enumerate(rows):
         gathered += row[_LENGTH]
@@ -44,6 +51,54 @@ def find_rows(cursor: apsw.Cursor, number: int, positions: list[int]) -> list[Ro
     base = number << POSITION_BITS
     keys = array("q", [base + position for position in positions])
     return _decode(cursor.execute(statements.FIND, (apsw.carray(keys),)))
+
+
+def browse_rows(
+    cursor: apsw.Cursor, number: int, position: int, count: int, size: int, session: str | None
+) -> list[Row]:
+    """Rows in any state from a position on, up to a count and a size."""
+    base = number << POSITION_BITS
+    if session is None:
+        found = cursor.execute(statements.BROWSE, (base + position, base + POSITION_MAX, count))
+    else:
+        values = (number, session, base + position, count)
+        found = cursor.execute(statements.BROWSE_SESSION, values)
+    return _within(_decode(found), size)
+
+
+def browse_dead_rows(
+    cursor: apsw.Cursor, number: int, sequence: int, count: int, size: int, session: str | None
+) -> list[Row]:
+    """Rows of a dead-letter sub-queue from a sequence number on, in the order of these."""
+    if session is None:
+        found = cursor.execute(statements.BROWSE_DEAD, (number, sequence, count))
+    else:
+        found = cursor.execute(statements.BROWSE_DEAD_SESSION, (number, session, sequence, count))
+    return _within(sorted(_decode(found), key=_sequence), size)
+
+
+def find_dead_rows(cursor: apsw.Cursor, number: int, sequences: list[int]) -> list[Row]:
+    """Rows of a dead-letter sub-queue with these sequence numbers."""
+    wanted = apsw.carray(array("q", sequences))
+    return _decode(cursor.execute(statements.FIND_DEAD, (number, wanted)))
+
+
+def moments(
+    cursor: apsw.Cursor, statement: str, after: Moment, until_ms: int, count: int
+) -> list[Moment]:
+    """What a statement of statements._moments() finds after one moment, up to a time."""
+    key = after.number << POSITION_BITS | after.position
+    text = cursor.execute(statement, (after.at_ms, key, until_ms, count)).get
+    assert isinstance(text, str)
+    return [
+        Moment(at_ms, key >> POSITION_BITS, key & POSITION_MAX)
+        for at_ms, key in _read_moments(text)
+    ]
+
+
+def _sequence(row: Row) -> int:
+    sequence: int = row[_SEQUENCE]
+    return sequence
 
 
 def _decode(cursor: apsw.Cursor) -> list[Row]:

@@ -24,6 +24,8 @@ from partibus.broker.records import (
     Entry,
     FragmentKey,
     FragmentSummary,
+    Moment,
+    SubQueue,
 )
 from partibus.store import StoreDamaged, StoreError, reading, schema, statements, writing
 from partibus.store.locks import OwnerLock
@@ -46,10 +48,11 @@ class SqliteStore:
                 self._connection = _open(path, identity, make)
                 self._cursor = self._connection.cursor()
             # What is added to a position to get the sequence number, by fragment.
-            self._sequence_bases = {
-                summary.number: summary.key.partition << SEQUENCE_BITS
-                for summary in self.fragments()
-            }
+            self._sequence_bases: dict[int, int] = {}
+            # Fragments whose sequence numbers do not follow their positions.
+            self._dead: set[int] = set()
+            for summary in self.fragments():
+                self._know(summary.number, summary.key)
         except BaseException:
             self._lock.release()
             raise
@@ -81,7 +84,12 @@ class SqliteStore:
                 raise
         for changes in batch:
             if changes.created:
-                self._sequence_bases[changes.number] = changes.key.partition << SEQUENCE_BITS
+                self._know(changes.number, changes.key)
+
+    def _know(self, number: int, key: FragmentKey) -> None:
+        self._sequence_bases[number] = key.partition << SEQUENCE_BITS
+        if key.subqueue != SubQueue.ACTIVE:
+            self._dead.add(number)
 
     def scan(self, number: int, after: int, count: int, size: int) -> list[Entry]:
         """Active entries of a fragment with position > after, in order of position."""
@@ -98,6 +106,45 @@ class SqliteStore:
         with self._errors:
             rows = reading.find_rows(self._cursor, number, positions)
             return reading.entries(self._cursor, number, rows, self._sequence_bases[number])
+
+    def browse(
+        self, number: int, sequence: int, count: int, size: int, session: str | None = None
+    ) -> list[Entry]:
+        """Entries in any state with this sequence number or a higher one, in that order."""
+        base = self._sequence_bases.get(number)
+        if count <= 0 or base is None:
+            return []
+        with self._errors:
+            if number in self._dead:
+                rows = reading.browse_dead_rows(
+                    self._cursor, number, sequence, count, size, session
+                )
+            else:
+                position = min(max(sequence - base, 0), POSITION_MAX)
+                rows = reading.browse_rows(self._cursor, number, position, count, size, session)
+            return reading.entries(self._cursor, number, rows, base)
+
+    def find_sequences(self, number: int, sequences: list[int]) -> list[Entry]:
+        """The entries with these sequence numbers, in any state; others are left out."""
+        base = self._sequence_bases.get(number)
+        if not sequences or base is None:
+            return []
+        if number not in self._dead:
+            positions = [each - base for each in sequences]
+            return self.find(number, [each for each in positions if 0 < each <= POSITION_MAX])
+        with self._errors:
+            rows = reading.find_dead_rows(self._cursor, number, sequences)
+            return reading.entries(self._cursor, number, rows, base)
+
+    def due(self, after: Moment, until_ms: int, count: int) -> list[Moment]:
+        """When scheduled entries become active: after one moment, up to a time."""
+        with self._errors:
+            return reading.moments(self._cursor, statements.DUE, after, until_ms, count)
+
+    def expiring(self, after: Moment, until_ms: int, count: int) -> list[Moment]:
+        """When entries expire, in all fragments and states: after one moment, up to a time."""
+        with self._errors:
+            return reading.moments(self._cursor, statements.EXPIRING, after, until_ms, count)
 
     def drop(self, number: int, count: int) -> bool:
         """Remove up to `count` entries of a fragment nobody needs; True once all of it is gone."""
@@ -120,6 +167,7 @@ class SqliteStore:
                 raise
         if gone:
             self._sequence_bases.pop(number, None)
+            self._dead.discard(number)
         return gone
 
     def trim(self) -> bool:

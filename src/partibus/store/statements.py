@@ -138,6 +138,42 @@ SELECT_CONTENT = "SELECT content FROM message WHERE position = ?"
 SELECT_BODY = "SELECT id, content FROM body WHERE id = ?"
 SELECT_BODIES = "SELECT id, content FROM body WHERE id IN (SELECT value FROM carray(?))"
 
+# All of these find their rows by an index, whatever else lies in the file.
+BROWSE = _as_json(
+    "SELECT * FROM message WHERE position >= ? AND position <= ? ORDER BY position LIMIT ?"
+)
+BROWSE_SESSION = _as_json(
+    "SELECT * FROM message WHERE position >> 44 = ? AND session = ? AND position >= ?"
+    " ORDER BY position LIMIT ?"
+)
+# Dead letters stand in order of arrival and are browsed in order of their numbers.
+BROWSE_DEAD = _as_json(
+    "SELECT * FROM message WHERE position >> 44 = ? AND sequence >= ? ORDER BY sequence LIMIT ?"
+)
+BROWSE_DEAD_SESSION = _as_json(
+    "SELECT * FROM message WHERE position >> 44 = ? AND session = ? AND sequence >= ?"
+    " ORDER BY sequence LIMIT ?"
+)
+FIND_DEAD = _as_json(
+    "SELECT * FROM message WHERE position >> 44 = ? AND sequence IN (SELECT value FROM carray(?))"
+)
+
+
+def _moments(chosen: str) -> str:
+    return f"SELECT json_group_array(json_array(at_ms, position)) FROM ({chosen})"
+
+
+DUE = _moments(
+    "SELECT due_ms AS at_ms, position FROM message"
+    " WHERE state = 2 AND due_ms BETWEEN ?1 AND ?3 AND (due_ms > ?1 OR position > ?2)"
+    " ORDER BY due_ms, position LIMIT ?4"
+)
+EXPIRING = _moments(
+    "SELECT expires_ms AS at_ms, position FROM message"
+    " WHERE expires_ms BETWEEN ?1 AND ?3 AND (expires_ms > ?1 OR position > ?2)"
+    " ORDER BY expires_ms, position LIMIT ?4"
+)
+
 # The position up to which a fragment holds that many entries, from its first.
 DROP_END = """
     SELECT max(position) FROM

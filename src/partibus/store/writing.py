@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import apsw
 
-from partibus.broker.records import COUNTER_FIELDS, POSITION_BITS, Changes, Entry
+from partibus.broker.records import COUNTER_FIELDS, POSITION_BITS, Changes, Entry, SubQueue
 from partibus.store import statements
 from partibus.store.schema import BUNDLE_BYTES_MAX, BUNDLE_MESSAGES_MAX
 from partibus.store.statements import ROWS_PER_STATEMENT, Rows
@@ -64,6 +64,8 @@ class _Gathered:
     def add(self, changes: Changes) -> None:
         base = changes.number << POSITION_BITS
         sequence_base = changes.key.partition << SEQUENCE_BITS
+        # Dead letters are looked for by number, so theirs is always written.
+        follows = changes.key.subqueue == SubQueue.ACTIVE
         plain, full = self.plain, self.full
         pieces: list[bytes] = []
         body = offset = count = 0
@@ -84,6 +86,8 @@ class _Gathered:
             pieces.append(entry.bare)
             row = (key, body, offset, length, kept_length, entry.kept_count, entry.enqueued_ms)
             sequence = None if entry.sequence == sequence_base + entry.position else entry.sequence
+            if not follows:
+                sequence = entry.sequence
             if sequence is None and _is_plain(entry):
                 plain += row
             else:

@@ -20,7 +20,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from partibus.broker.records import Changes, Entry, FragmentKey, State
+from partibus.broker.records import Changes, Entry, FragmentKey, Moment, State
 from partibus.store import Store
 
 # Called again after close(), it opens what was there; a store without a memory is asked once.
@@ -398,6 +398,24 @@ class StoreAgainstDict(RuleBasedStateMachine):
                 assert isinstance(annotations, bytes)
                 gathered += len(bare) + len(annotations)
         assert [fields(e) for e in self.store.scan(number, after, count, size)] == expected
+
+    @rule(until_ms=st.sampled_from((0, 1 << 20, 1 << 42, 1 << 44)), count=st.integers(1, 20))
+    def look_ahead(self, until_ms: int, count: int) -> None:
+        self.commit()
+        due: list[Moment] = []
+        expiring: list[Moment] = []
+        for number, kept in self.model.items():
+            for position, values in kept.items():
+                entry = Entry(**dict(zip(ENTRY_FIELDS, values, strict=True)))  # type: ignore[arg-type]
+                if entry.state == State.SCHEDULED and 0 < entry.due_ms <= until_ms:
+                    due.append(Moment(entry.due_ms, number, position))
+                if 0 < entry.expires_ms <= until_ms:
+                    expiring.append(Moment(entry.expires_ms, number, position))
+        for look, expected in ((self.store.due, due), (self.store.expiring, expiring)):
+            found: list[Moment] = []
+            while part := look(found[-1] if found else Moment(0, 0, 0), until_ms, count):
+                found += part
+            assert found == sorted(expected)
 
     @invariant()
     def agrees(self) -> None:

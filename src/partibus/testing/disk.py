@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from partibus.broker.records import Changes, Entry, FragmentSummary
+from partibus.broker.records import Changes, Entry, FragmentSummary, Moment
 from partibus.store import StoreError, StoreInUse
 from partibus.store.memory import MemoryStore
 
@@ -147,6 +147,24 @@ class SimulatedStore:
     def find(self, number: int, positions: list[int]) -> list[Entry]:
         """The entries at these positions."""
         return self._open().find(number, positions)
+
+    def browse(
+        self, number: int, sequence: int, count: int, size: int, session: str | None = None
+    ) -> list[Entry]:
+        """Entries from a sequence number on, in any state."""
+        return self._open().browse(number, sequence, count, size, session)
+
+    def find_sequences(self, number: int, sequences: list[int]) -> list[Entry]:
+        """The entries with these sequence numbers."""
+        return self._open().find_sequences(number, sequences)
+
+    def due(self, after: Moment, until_ms: int, count: int) -> list[Moment]:
+        """When scheduled entries become active."""
+        return self._open().due(after, until_ms, count)
+
+    def expiring(self, after: Moment, until_ms: int, count: int) -> list[Moment]:
+        """When entries expire."""
+        return self._open().expiring(after, until_ms, count)
 
     def drop(self, number: int, count: int) -> bool:
         """Remove up to `count` entries of a fragment."""

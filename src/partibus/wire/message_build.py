@@ -25,6 +25,7 @@ def _constant(key: str, code: int) -> bytes:
 
 
 _LOCK_TOKEN: Final = b"\x00\x53\x71\xc1\x24\x02" + _constant("x-opt-lock-token", 0x98)
+_OMITTED_BODY: Final = b"\x00\x53\x71\xc1\x25\x02" + _constant("omitted-message-body-size", 0x81)
 _SEQUENCE_NUMBER: Final = _constant("x-opt-sequence-number", 0x81)
 _ENQUEUED_TIME: Final = _constant("x-opt-enqueued-time", 0x83)
 _ENQUEUE_SEQUENCE_NUMBER: Final = _constant("x-opt-enqueue-sequence-number", 0x81)
@@ -108,6 +109,13 @@ def delivery(
     out.write(kept_annotations)
     out.write(bare)
     return out.getvalue()
+
+
+def with_omitted_body_size(message: bytes, size: int) -> bytes:
+    """A message that was put together without lock token and body: says how large that was."""
+    # The header always comes first, as a list of few bytes.
+    end = 5 + message[4]
+    return b"".join((message[:end], _OMITTED_BODY, size.to_bytes(8, "big"), message[end:]))
 
 
 def _write_header(out: BytesWriter, ttl_ms: int | None, delivery_count: i64) -> None:

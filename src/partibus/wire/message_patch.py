@@ -13,7 +13,9 @@ from partibus.wire.codec import encode, encode_list, encode_map
 from partibus.wire.errors import DecodeError
 from partibus.wire.message_scan import (
     APPLICATION_PROPERTIES,
+    DATA,
     PROPERTIES,
+    VALUE,
     section_body,
     section_code,
 )
@@ -71,6 +73,24 @@ def with_application_properties(bare: bytes, changes: dict[str, object]) -> byte
     for key, value in new.values():
         kept += [key, value]
     return _put(bare, start, rest, APPLICATION_PROPERTIES, encode_map(kept))
+
+
+def without_body(bare: bytes) -> tuple[bytes, int]:
+    """The message without its body sections, and how many bytes they took."""
+    kept: list[bytes] = []
+    removed = start = 0
+    while start < len(bare):
+        try:
+            code = section_code(bare, start)
+            end = skip(bare, section_body(bare, start, len(bare)), len(bare))
+        except IndexError as error:
+            raise DecodeError("a section is cut off") from error
+        if DATA <= code <= VALUE:
+            removed += end - start
+        else:
+            kept.append(bare[start:end])
+        start = end
+    return b"".join(kept), removed
 
 
 def _section(bare: bytes, code: int, start: int) -> tuple[list[bytes], int]:

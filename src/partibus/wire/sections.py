@@ -6,11 +6,12 @@ Taking one in is in `message_scan`, changing one in `message_patch`, giving one 
 
 from __future__ import annotations
 
-from partibus.wire.message_build import delivery
+from partibus.wire.message_build import delivery, with_omitted_body_size
 from partibus.wire.message_patch import (
     with_application_properties,
     with_message_id,
     with_properties,
+    without_body,
 )
 from partibus.wire.message_scan import BATCH_FORMAT, Sections, scan, split_batch, text_of_id
 
@@ -23,5 +24,7 @@ __all__ = [
     "text_of_id",
     "with_application_properties",
     "with_message_id",
+    "with_omitted_body_size",
     "with_properties",
+    "without_body",
 ]
