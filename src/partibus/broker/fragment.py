@@ -12,10 +12,20 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Protocol
 
+from partibus.broker.duplicates import bucket_of
 from partibus.broker.durations import FOREVER_MS
 from partibus.broker.errors import InvalidArgument, InvalidOperation, QuotaExceeded
 from partibus.broker.message import Incoming
-from partibus.broker.records import Changes, Counters, Entry, FragmentKey, State, SubQueue
+from partibus.broker.records import (
+    Changes,
+    Counters,
+    Digest,
+    Entry,
+    FragmentKey,
+    Sighting,
+    State,
+    SubQueue,
+)
 from partibus.broker.settlement import Outcome, Settlement
 from partibus.broker.window import Window
 from partibus.wire.codec import decode_all
@@ -46,6 +56,10 @@ class Settings(Protocol):
     def default_ttl_ms(self) -> int: ...
     @property
     def max_size_mb(self) -> int: ...
+    @property
+    def requires_duplicate_detection(self) -> bool: ...
+    @property
+    def duplicate_window_ms(self) -> int: ...
 
 
 class Fragment:
@@ -180,6 +194,11 @@ class Fragment:
         counters.accepted += count
         counters.bytes += size
         return first
+
+    def sight(self, digests: list[Digest], now_ms: int) -> None:
+        """Messages with these digests were taken in just now: keep that, with them."""
+        bucket = bucket_of(now_ms, self.settings.duplicate_window_ms)
+        self._stage().sighted += [Sighting(digest, now_ms, bucket) for digest in digests]
 
     # Receiving ----------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from partibus.broker.records import FragmentKey, FragmentSummary, SubQueue
 from partibus.runtime.clock import Clock, Timer
 from partibus.runtime.deadlines import Deadlines
 from partibus.runtime.disk import Disk
+from partibus.runtime.duplicates import DuplicateHistory
 from partibus.runtime.gate import Gate
 from partibus.store import Store, StoreError
 
@@ -93,6 +94,7 @@ class Driver:
         self._closed = False
         self._tidying: Timer | None = None
         self.commits = 0
+        self.duplicates = DuplicateHistory(self, clock)
 
     # Life -----------------------------------------------------------------------------------
 
@@ -113,9 +115,12 @@ class Driver:
 
     def open(self, opened: Callable[[Exception | None], None]) -> None:
         """Open the store; opened(None) once its fragments are known."""
+        now_ms = self._clock.now_ms()
 
         def work() -> tuple[Store, list[FragmentSummary]]:
             store = self._open_store()
+            while store.forget(now_ms):
+                pass
             return store, store.fragments()
 
         def done(result: Any) -> None:
@@ -193,6 +198,10 @@ class Driver:
         """The fragment that lock tokens with this prefix name."""
         return self._by_prefix.get(prefix)
 
+    def has(self, fragment: Fragment) -> bool:
+        """Whether the fragment is still there: neither deleted, nor lost with the store."""
+        return self.fragments.get(fragment.key) is fragment
+
     def drop(self, fragment: Fragment) -> None:
         """Forget a fragment of a deleted entity and take its space back, bit by bit."""
         self.fragments.pop(fragment.key, None)
@@ -224,6 +233,31 @@ class Driver:
         """Call done once what was staged just now is on disk, or failed."""
         assert self._dirty, "only who has touched a fragment waits"
         self._waiting.append(done)
+
+    def when_settled(self, done: Done) -> None:
+        """Call done once everything staged so far is on disk, or failed; at once if it is."""
+        if self._dirty:
+            self._waiting.append(done)
+        elif self._committing:
+            self._in_flight.append(done)
+        else:
+            done(None)
+
+    def ask(self, work: Callable[[Store], object], done: Callable[[object], None]) -> None:
+        """Read from the disk, in order with commits; done(the result, or a Refusal)."""
+        files = self._files
+        if files is None:
+            done(FragmentUnavailable(f"Store {self.store} is unavailable; try again."))
+            return
+
+        def asked(result: Any) -> None:
+            if isinstance(result, Exception) and self._files is files and not self._closed:
+                self._fail(result)
+            if isinstance(result, Exception) or self._files is not files:
+                result = FragmentUnavailable(f"Store {self.store} is unavailable; try again.")
+            done(result)
+
+        self._disk.call(lambda: work(files), asked)
 
     def _commit(self, number: int) -> bool:
         """Commit all that has gathered; False where there is nothing to commit."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from partibus.broker.descriptions import Entity, QueueDescription
 from partibus.broker.errors import EntityNotFound, FragmentUnavailable, Refusal
 from partibus.broker.fragment import Fragment
+from partibus.broker.message import Incoming
 from partibus.broker.records import FragmentKey, SubQueue
 from partibus.runtime.clock import Clock
 from partibus.runtime.dispenser import Dispenser, Origin, Subscriber
@@ -117,6 +118,9 @@ class Host:
 
     def _send(self, request: Send, origin: Origin, answer: Answer) -> None:
         driver, fragment = self._target(request)
+        if fragment.settings.requires_duplicate_detection:
+            self._send_once(driver, fragment, request, answer)
+            return
         first = fragment.send(request.messages, self._clock.now_ms())
         driver.touch(fragment)
         place = origin, request.ticket
@@ -128,6 +132,21 @@ class Host:
             answer(Reply(number=first) if refusal is None else refused(refusal))
 
         driver.when_durable(durable)
+
+    def _send_once(self, driver: Driver, fragment: Fragment, request: Send, answer: Answer) -> None:
+        """As _send, without what was sent before. It always has a key: no ticket is needed."""
+
+        def stage(messages: list[Incoming]) -> None:
+            if messages:
+                fragment.send(messages, self._clock.now_ms())
+                driver.touch(fragment)
+
+        driver.duplicates.admit(
+            fragment,
+            request.messages,
+            stage,
+            lambda refusal: answer(DONE if refusal is None else refused(refusal)),
+        )
 
     def _discard(self, request: Discard, origin: Origin, answer: Answer) -> None:
         if request.ticket:

@@ -45,7 +45,6 @@ SOCKET_PATH_MAX = 100
 # What a queue may ask for that this release keeps but does not do yet.
 NOT_SERVED: tuple[tuple[str, Callable[[QueueDescription], bool]], ...] = (
     ("sessions", lambda queue: queue.requires_session),
-    ("duplicate detection", lambda queue: queue.requires_duplicate_detection),
     ("expiry of messages", lambda queue: queue.default_ttl_ms < FOREVER_MS),
     ("forwarding", lambda queue: bool(queue.forward_to or queue.forward_dead_letters_to)),
     ("deletion when idle", lambda queue: queue.auto_delete_on_idle_ms < FOREVER_MS),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from partibus.broker.records import Changes, Entry, FragmentSummary
+from partibus.broker.records import Changes, Digest, Entry, FragmentSummary
 
 
 class StoreError(Exception):
@@ -42,6 +42,12 @@ class Store(Protocol):
 
     def find(self, number: int, positions: list[int]) -> list[Entry]:
         """The entries at these positions, in any state; those that do not exist are left out."""
+
+    def sighted(self, digests: list[Digest], since_ms: int) -> dict[Digest, int]:
+        """Which of these were sighted after a time, and when: what duplicates are known by."""
+
+    def forget(self, now_ms: int) -> bool:
+        """Drop one bucket of sightings that no window reaches any more; True if there was one."""
 
     def drop(self, number: int, count: int) -> bool:
         """Remove up to `count` entries of a fragment nobody needs; True once all of it is gone."""

@@ -21,11 +21,20 @@ from partibus.broker.records import (
     POSITION_MAX,
     Changes,
     Counters,
+    Digest,
     Entry,
     FragmentKey,
     FragmentSummary,
 )
-from partibus.store import StoreDamaged, StoreError, reading, schema, statements, writing
+from partibus.store import (
+    StoreDamaged,
+    StoreError,
+    history,
+    reading,
+    schema,
+    statements,
+    writing,
+)
 from partibus.store.locks import OwnerLock
 from partibus.store.writing import SEQUENCE_BITS
 
@@ -50,6 +59,9 @@ class SqliteStore:
                 summary.number: summary.key.partition << SEQUENCE_BITS
                 for summary in self.fragments()
             }
+            with self._errors:
+                # The buckets of the duplicate history that have a table.
+                self._buckets = history.buckets(self._cursor)
         except BaseException:
             self._lock.release()
             raise
@@ -82,6 +94,8 @@ class SqliteStore:
         for changes in batch:
             if changes.created:
                 self._sequence_bases[changes.number] = changes.key.partition << SEQUENCE_BITS
+            if changes.sighted:
+                self._buckets.update(sighting.bucket for sighting in changes.sighted)
 
     def scan(self, number: int, after: int, count: int, size: int) -> list[Entry]:
         """Active entries of a fragment with position > after, in order of position."""
@@ -98,6 +112,21 @@ class SqliteStore:
         with self._errors:
             rows = reading.find_rows(self._cursor, number, positions)
             return reading.entries(self._cursor, number, rows, self._sequence_bases[number])
+
+    def sighted(self, digests: list[Digest], since_ms: int) -> dict[Digest, int]:
+        """Which of these were sighted after a time, and when."""
+        with self._errors:
+            return history.find(self._cursor, digests, since_ms, self._buckets)
+
+    def forget(self, now_ms: int) -> bool:
+        """Drop one bucket of sightings that no window reaches any more; True if there was one."""
+        old = next((each for each in self._buckets if each.forgotten_ms <= now_ms), None)
+        if old is None:
+            return False
+        with self._errors:
+            history.drop(self._cursor, old)
+        self._buckets.discard(old)
+        return True
 
     def drop(self, number: int, count: int) -> bool:
         """Remove up to `count` entries of a fragment nobody needs; True once all of it is gone."""

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from partibus.broker.records import Changes, Entry, FragmentSummary
+from partibus.broker.records import Changes, Digest, Entry, FragmentSummary
 from partibus.store import StoreError, StoreInUse
 from partibus.store.memory import MemoryStore
 
@@ -147,6 +147,14 @@ class SimulatedStore:
     def find(self, number: int, positions: list[int]) -> list[Entry]:
         """The entries at these positions."""
         return self._open().find(number, positions)
+
+    def sighted(self, digests: list[Digest], since_ms: int) -> dict[Digest, int]:
+        """Which of these were sighted after a time."""
+        return self._open().sighted(digests, since_ms)
+
+    def forget(self, now_ms: int) -> bool:
+        """Drop one old bucket of sightings."""
+        return self._open().forget(now_ms)
 
     def drop(self, number: int, count: int) -> bool:
         """Remove up to `count` entries of a fragment."""
