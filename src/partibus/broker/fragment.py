@@ -264,6 +264,11 @@ class Fragment:
             self._await(until_ms, renewed)
         return until_ms, lost
 
+    def holds(self, tokens: list[bytes], now_ms: int) -> bool:
+        """Whether all of these tokens lock something here."""
+        locked = self._locked
+        return all(token in locked and locked[token].locked_until_ms > now_ms for token in tokens)
+
     def check(self, settlement: Settlement) -> dict[str, object] | None:
         """Refuse what cannot be done here; else the properties to modify, where there are any."""
         is_dead_letter = settlement.outcome == Outcome.DEAD_LETTER

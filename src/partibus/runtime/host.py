@@ -14,6 +14,7 @@ from partibus.broker.fragment import Fragment
 from partibus.broker.message import Incoming
 from partibus.broker.records import FragmentKey, SubQueue
 from partibus.runtime.clock import Clock
+from partibus.runtime.discharging import Discharging, nothing_done
 from partibus.runtime.dispenser import Dispenser, Origin, Subscriber
 from partibus.runtime.driver import Driver
 from partibus.runtime.entropy import Entropy
@@ -21,6 +22,7 @@ from partibus.runtime.requests import (
     DONE,
     Credit,
     Discard,
+    Discharge,
     Drain,
     Renew,
     Reply,
@@ -85,6 +87,8 @@ class Host:
                 self._drain(request, origin, answer)
             elif isinstance(request, Renew):
                 self._renew(request, answer)
+            elif isinstance(request, Discharge):
+                self._discharge(request, answer)
             else:
                 self._discard(request, origin, answer)
         except Refusal as refusal:
@@ -104,20 +108,22 @@ class Host:
             raise FragmentUnavailable(f"Store {store} is unavailable; try again.")
         return driver
 
-    def _target(self, request: Send | Discard) -> tuple[Driver, Fragment]:
+    def _target(
+        self, request: Send | Discard | Discharge, partition: int
+    ) -> tuple[Driver, Fragment]:
         driver = self._driver(request.store)
         entity = self._entity(request.entity)
         if entity is None or entity.incarnation != request.incarnation:
             raise EntityNotFound("The messaging entity has been deleted.")
-        if (request.entity, request.partition) in self.down:
+        if (request.entity, partition) in self.down:
             raise FragmentUnavailable(
-                f"Fragment {request.partition} of '{entity.name}' is unavailable; try again."
+                f"Fragment {partition} of '{entity.name}' is unavailable; try again."
             )
-        key = FragmentKey(request.entity, request.incarnation, request.partition, SubQueue.ACTIVE)
+        key = FragmentKey(request.entity, request.incarnation, partition, SubQueue.ACTIVE)
         return driver, driver.fragment(key, entity.description)
 
     def _send(self, request: Send, origin: Origin, answer: Answer) -> None:
-        driver, fragment = self._target(request)
+        driver, fragment = self._target(request, request.partition)
         if fragment.settings.requires_duplicate_detection:
             self._send_once(driver, fragment, request, answer)
             return
@@ -156,7 +162,7 @@ class Host:
                 waiting.discard(list(positions))
             answer(DONE)
             return
-        driver, fragment = self._target(request)
+        driver, fragment = self._target(request, request.partition)
         if not fragment.discard(request.positions):
             answer(DONE)
             return
@@ -192,6 +198,17 @@ class Host:
             driver.when_durable(durable)
         else:
             durable(None)
+
+    def _discharge(self, request: Discharge, answer: Answer) -> None:
+        try:
+            driver = self._driver(request.store)
+            target = None
+            if request.partition is not None:
+                _, target = self._target(request, request.partition)
+        except Refusal as refusal:
+            answer(nothing_done(refusal))
+            return
+        Discharging(driver, request, target, self._clock.now_ms, self.shown).run(answer)
 
     def _renew(self, request: Renew, answer: Answer) -> None:
         driver = self._driver(request.store)
