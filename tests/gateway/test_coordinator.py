@@ -406,6 +406,13 @@ def test_what_is_no_command_is_refused(worker: Worker) -> None:
     assert worker.declare()
 
 
+def test_a_command_may_have_other_sections_before_it(worker: Worker) -> None:
+    header = b"\x00\x53\x70\x45"
+    number = worker.put(worker.coordinator, header + VALUE + compose(Declare()))
+    worker.world.settle()
+    assert isinstance(worker.client.outcomes(worker.coordinator)[number], Declared)
+
+
 def test_a_connection_has_so_many_open_transactions_and_no_more(worker: Worker) -> None:
     for _ in range(TRANSACTIONS_OPEN_MAX):
         worker.put(worker.coordinator, VALUE + compose(Declare()))

@@ -144,13 +144,15 @@ class CoordinatorLink(Binding):
 
 
 def read_command(payload: bytes) -> Declare | Discharge:
-    """The command in a message to the coordinator."""
+    """The command in a message to the coordinator; some clients put other sections before it."""
+    position = 0
     try:
-        section, _ = decode(payload, 0)
-        if isinstance(section, Described) and section.descriptor == _VALUE:
-            command = composed(section.value)
-            if isinstance(command, Declare | Discharge):
-                return command
+        while position < len(payload):
+            section, position = decode(payload, position)
+            if isinstance(section, Described) and section.descriptor == _VALUE:
+                command = composed(section.value)
+                if isinstance(command, Declare | Discharge):
+                    return command
     except DecodeError as error:
         raise MessageUndecodable(f"The command cannot be read: {error}.") from error
     raise MessageUndecodable("A coordinator takes declare and discharge, each as an AMQP value.")
