@@ -10,6 +10,8 @@ import pytest
 from partibus.broker.partitioning import index_of
 from partibus.gateway.dialogue import read_request
 from partibus.gateway.transactions import TRANSACTIONS_OPEN_MAX
+from partibus.store import StoreError
+from partibus.store.memory import MemoryStore
 from partibus.testing.messages import batch, payload, read
 from partibus.wire.codec import encode
 from partibus.wire.composites import compose
@@ -427,6 +429,24 @@ def test_without_a_token_there_is_no_coordinator(world: Any) -> None:
     link = client.engine.attach_sender(client.session, attach)
     world.settle()
     assert client.error_of(link)[0] == "amqp:unauthorized-access"
+
+
+def test_T5_a_commit_of_which_nobody_knows_ends_the_link(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: MemoryStore, batch: list[Any]) -> None:
+        raise StoreError("the disk is gone")
+
+    txn = worker.declare()
+    worker.send(txn, payload(b"s"))
+    monkeypatch.setattr(MemoryStore, "commit", fail)
+    assert worker.commit(txn) is None
+    assert worker.client.error_of(worker.coordinator)[0] == "amqp:link:detach-forced"
+    # A store that is down has committed nothing, and that is certain.
+    worker.coordinator = worker.attach_coordinator()
+    txn = worker.declare()
+    worker.send(txn, payload(b"s"))
+    assert refused(worker.commit(txn)) == "com.microsoft:server-busy"
 
 
 def test_send_via_is_refused_clearly(worker: Worker) -> None:

@@ -116,8 +116,9 @@ class TransactionRolledBack(Refusal):
 class TransactionInDoubt(Refusal):
     """The answer to a commit was lost: all of it happened, or nothing."""
 
-    # No condition of the protocol says this; a rejected discharge would mean that nothing did.
-    condition = "amqp:internal-error"
+    # No outcome says this: a rejected discharge would mean that nothing did. So its link ends, as
+    # if the answer had been lost on the way to the client.
+    condition = "amqp:link:detach-forced"
     status = 500
 
 
@@ -152,6 +153,7 @@ _BY_CONDITION = {
         MessageNotFound,
         TransactionUnknown,
         TransactionRolledBack,
+        TransactionInDoubt,
         NotImplementedHere,
         FragmentUnavailable,
     )

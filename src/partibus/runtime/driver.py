@@ -16,11 +16,12 @@ from typing import Any, Protocol
 from partibus.broker.errors import FragmentUnavailable, Refusal
 from partibus.broker.fragment import Fragment, Settings
 from partibus.broker.records import FragmentKey, FragmentSummary, SubQueue
-from partibus.runtime.clock import Clock, Timer
+from partibus.runtime.clock import Clock
 from partibus.runtime.deadlines import Deadlines
 from partibus.runtime.disk import Disk
 from partibus.runtime.duplicates import DuplicateHistory
 from partibus.runtime.gate import Gate
+from partibus.runtime.tidying import Tidying
 from partibus.store import Store, StoreError
 
 log = logging.getLogger(__name__)
@@ -32,10 +33,7 @@ STAGED_OPERATIONS_MAX = 8192
 # Memory for the heads of fragments that nobody receives from, per store.
 IDLE_WINDOW_BYTES_MAX = 8 * 1024 * 1024
 REOPEN_AFTER_MS = 1000
-DROP_MESSAGES = 1000
 TRIM_EVERY_COMMITS = 64
-# Free space is given back when a store has had nothing to do for a while.
-TIDY_AFTER_MS = 5000
 
 Done = Callable[[Refusal | None], None]
 
@@ -92,7 +90,7 @@ class Driver:
         self._loading: set[int] = set()
         self._deadlines = Deadlines(clock, self._due)
         self._closed = False
-        self._tidying: Timer | None = None
+        self._tidying = Tidying(self, clock)
         self.commits = 0
         self.duplicates = DuplicateHistory(self, clock)
 
@@ -163,7 +161,7 @@ class Driver:
             self._make(summary.key, summary.number, settings, summary)
         elif self._audience.is_deleted(summary.key):
             # Its entity went while this store was not there, or before its space was taken back.
-            self._take_back_space(summary.number)
+            self._tidying.take_back(summary.number)
 
     def _make(
         self, key: FragmentKey, number: int, settings: Settings, summary: FragmentSummary | None
@@ -207,18 +205,7 @@ class Driver:
         self.fragments.pop(fragment.key, None)
         self._by_prefix.pop(fragment.token_prefix, None)
         self._dirty.pop(fragment, None)
-        self._take_back_space(fragment.number)
-
-    def _take_back_space(self, number: int) -> None:
-        files = self._files
-        if files is None:
-            return
-
-        def again(gone: Any) -> None:
-            if gone is False and self._files is files and not self._closed:
-                self._disk.call(lambda: files.drop(number, DROP_MESSAGES), again)
-
-        again(False)
+        self._tidying.take_back(fragment.number)
 
     # Commits --------------------------------------------------------------------------------
 
@@ -304,26 +291,7 @@ class Driver:
         if (self._dirty or self._waiting) and not self._committing and not self._commit_due:
             self._commit_due = True
             self._gate.enter(self._commit)
-        if self._tidying is None:
-            self._tidying = self._clock.call_at(self._clock.now_ms() + TIDY_AFTER_MS, self._tidy)
-
-    def _tidy(self) -> None:
-        """Give free space back to the file system while nobody waits for the disk."""
-        self._tidying = None
-        files = self._files
-        if files is None or self._closed:
-            return
-        if not self.idle:
-            self._tidying = self._clock.call_at(self._clock.now_ms() + TIDY_AFTER_MS, self._tidy)
-            return
-
-        def trimmed(more: Any) -> None:
-            if isinstance(more, Exception) and self._files is files:
-                self._fail(more)
-            elif more is True:
-                self._tidy()
-
-        self._disk.call(files.trim, trimmed)
+        self._tidying.later()
 
     def _show(self, fragment: Fragment, has_more: bool) -> None:
         if self.fragments.get(fragment.key) is not fragment:
