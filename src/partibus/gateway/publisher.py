@@ -41,8 +41,8 @@ class Publisher(Binding):
         self._sizes: dict[int, int] = {}
         self._accepted: list[int] = []
         self._rejected: list[tuple[list[int], Refusal]] = []
-        # What has become part of a transaction.
-        self._enlisted: list[tuple[int, TransactionalState]] = []
+        # What has become part of transactions, by their ids.
+        self._enlisted: dict[bytes, list[int]] = {}
         self._is_over = False
         link.grant(CREDIT)
 
@@ -107,8 +107,7 @@ class Publisher(Binding):
                 transactions.fail(state.txn_id, str(refusal))
             raise
         if not delivery.settled:
-            enlisted = TransactionalState(state.txn_id, ACCEPTED)
-            self._enlisted.append((delivery.delivery_id, enlisted))
+            self._enlisted.setdefault(state.txn_id, []).append(delivery.delivery_id)
 
     def _send(self, items: list[Item], settled: bool) -> None:
         if items:
@@ -139,9 +138,9 @@ class Publisher(Binding):
             accepted, self._accepted = self._accepted, []
             link.settle(accepted, ACCEPTED)
         if self._enlisted:
-            enlisted, self._enlisted = self._enlisted, []
-            for delivery_id, state in enlisted:
-                link.settle([delivery_id], state)
+            enlisted, self._enlisted = self._enlisted, {}
+            for txn_id, delivery_ids in enlisted.items():
+                link.settle(delivery_ids, TransactionalState(txn_id, ACCEPTED))
         if self._rejected:
             rejected, self._rejected = self._rejected, []
             for delivery_ids, refusal in rejected:
