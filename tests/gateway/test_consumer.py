@@ -159,12 +159,12 @@ def test_rejected_moves_to_the_dead_letters_with_reason_and_properties(
         assert text in delivery.payload
 
 
-def test_an_outcome_in_a_transaction_is_refused(client: Any, make_message: Make) -> None:
+def test_an_outcome_in_an_unknown_transaction_is_refused(client: Any, make_message: Make) -> None:
     send(client, make_message, b"1")
     link = client.receiver("q", credit=1, **PEEK_LOCK)
     state = TransactionalState(b"txn", Accepted())
     echo = give(client, link, client.deliveries(link)[0], state)
-    assert echo.error.condition == "amqp:not-implemented"
+    assert echo.error.condition == "amqp:transaction:unknown-id"
 
 
 def test_receive_and_delete_delivers_settled_after_the_delete_is_durable(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from partibus.gateway.links import CBS_LINKS_MAX, CBS_MESSAGE_BYTES_MAX
-from partibus.wire.performatives import Attach, Coordinator, Source, Target
+from partibus.wire.performatives import Attach, Source, Target
 from partibus.wire.values import Int, Symbol, ULong
 
 PEEK_LOCK = {"snd_settle_mode": 0, "rcv_settle_mode": 1}
@@ -98,14 +98,6 @@ def test_a_link_that_means_a_topic_is_not_given_a_queue(world: Any) -> None:
     assert client.error_of(client.sender("q", properties=properties))[0] == "amqp:not-allowed"
     properties = {Symbol("com.microsoft:entity-type"): Int(0)}
     assert client.answer_of(client.sender("q", properties=properties)).target is not None
-
-
-def test_transactions_are_refused_clearly(world: Any) -> None:
-    client = world.authorised()
-    attach = Attach(name="coordinator", source=Source(), target=Coordinator())
-    link = client.engine.attach_sender(client.session, attach)
-    world.settle()
-    assert client.error_of(link)[0] == "amqp:not-implemented"
 
 
 def test_a_link_without_address_or_with_a_dynamic_one_is_refused(world: Any) -> None:

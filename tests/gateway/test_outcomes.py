@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from partibus.broker.errors import NotImplementedHere
 from partibus.broker.settlement import COMPLETE, RELEASE, Outcome, Settlement
 from partibus.gateway.outcomes import read_outcome
 from partibus.wire.codec import encode
@@ -14,7 +13,6 @@ from partibus.wire.performatives import (
     Modified,
     Rejected,
     Released,
-    TransactionalState,
 )
 from partibus.wire.values import Symbol
 
@@ -48,8 +46,3 @@ DEAD_LETTER = "com.microsoft:dead-letter"
 )
 def test_a_state_asks_for_a_settlement(state: object, settlement: Settlement) -> None:
     assert read_outcome(state) == settlement
-
-
-def test_a_transactional_state_is_not_served_yet() -> None:
-    with pytest.raises(NotImplementedHere):
-        read_outcome(TransactionalState(b"t", Accepted()))

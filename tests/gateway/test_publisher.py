@@ -94,13 +94,13 @@ def test_a_message_over_the_limit_is_rejected(world: Any, client: Any, make_mess
     assert client.outcomes(sender)[number].error.condition == "amqp:link:message-size-exceeded"
 
 
-def test_a_message_in_a_transaction_is_rejected(
+def test_a_message_in_an_unknown_transaction_is_rejected(
     world: Any, client: Any, make_message: Make
 ) -> None:
     sender = client.sender("q")
     number = sender.send(b"t", make_message(), state=TransactionalState(b"txn"))
     world.settle()
-    assert client.outcomes(sender)[number].error.condition == "amqp:not-implemented"
+    assert client.outcomes(sender)[number].error.condition == "amqp:transaction:unknown-id"
 
 
 def test_credit_comes_back_with_commits_not_with_messages(

@@ -99,6 +99,29 @@ class MessageNotFound(Refusal):
     status = 404
 
 
+class TransactionUnknown(Refusal):
+    """No open transaction has this id."""
+
+    condition = "amqp:transaction:unknown-id"
+    status = 400
+
+
+class TransactionRolledBack(Refusal):
+    """Part of the transaction was refused, so nothing of it happened."""
+
+    condition = "amqp:transaction:rollback"
+    status = 400
+
+
+class TransactionInDoubt(Refusal):
+    """The answer to a commit was lost: all of it happened, or nothing."""
+
+    # No outcome says this: a rejected discharge would mean that nothing did. So its link ends, as
+    # if the answer had been lost on the way to the client.
+    condition = "amqp:link:detach-forced"
+    status = 500
+
+
 class NotImplementedHere(Refusal):
     """An operation that exists elsewhere, but not here."""
 
@@ -128,6 +151,9 @@ _BY_CONDITION = {
         EntityAlreadyExists,
         MessageLockLost,
         MessageNotFound,
+        TransactionUnknown,
+        TransactionRolledBack,
+        TransactionInDoubt,
         NotImplementedHere,
         FragmentUnavailable,
     )

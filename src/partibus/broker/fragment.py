@@ -19,6 +19,7 @@ from partibus.broker.deadletter import (
     merged,
     read_modifications,
 )
+from partibus.broker.duplicates import bucket_of
 from partibus.broker.durations import FOREVER_MS
 from partibus.broker.errors import (
     FragmentUnavailable,
@@ -31,8 +32,10 @@ from partibus.broker.message import Incoming
 from partibus.broker.records import (
     Changes,
     Counters,
+    Digest,
     Entry,
     FragmentKey,
+    Sighting,
     State,
     SubQueue,
     earliest,
@@ -59,6 +62,10 @@ class Settings(Protocol):
     def dead_letter_on_expiration(self) -> bool: ...
     @property
     def max_size_mb(self) -> int: ...
+    @property
+    def requires_duplicate_detection(self) -> bool: ...
+    @property
+    def duplicate_window_ms(self) -> int: ...
 
 
 class Fragment:
@@ -213,6 +220,11 @@ class Fragment:
         counters.bytes += size
         return first
 
+    def sight(self, digests: list[Digest], now_ms: int) -> None:
+        """Messages with these digests were taken in just now: keep that, with them."""
+        bucket = bucket_of(now_ms, self.settings.duplicate_window_ms)
+        self._stage().sighted += [Sighting(digest, now_ms, bucket) for digest in digests]
+
     # Receiving ----------------------------------------------------------------------------
 
     def take(self, count: int, now_ms: int, entropy: Callable[[int], bytes]) -> list[Entry]:
@@ -244,6 +256,10 @@ class Fragment:
         """Extend locks; returns their new end, and the tokens whose lock was lost."""
         until_ms = now_ms + self.settings.lock_ms
         return until_ms, self.locks.renew(tokens, now_ms, until_ms)
+
+    def holds(self, tokens: list[bytes], now_ms: int) -> bool:
+        """Whether all of these tokens lock something here."""
+        return all(self.locks.find(token, now_ms) is not None for token in tokens)
 
     def check(self, settlement: Settlement) -> dict[str, object] | None:
         """Refuse what cannot be done here; else the properties to modify, where there are any."""

@@ -198,17 +198,58 @@ COUNTER_FIELDS = (
 )
 
 
+# A window of duplicate detection spans at most this many bits more than one of its buckets.
+BUCKETS_BITS = 2
+
+
+class Digest(NamedTuple):
+    """128 bits that stand for a message, as two signed numbers.
+
+    That two different messages have the same is less likely than a damaged memory chip; with 64
+    bits one message in some million million would have been dropped as another's duplicate.
+    """
+
+    high: int
+    low: int
+
+
+class Bucket(NamedTuple):
+    """A span of time: the `number`th of 2**exponent milliseconds since 1970."""
+
+    exponent: int
+    number: int
+
+    @property
+    def end_ms(self) -> int:
+        """The first moment after it."""
+        return (self.number + 1) << self.exponent
+
+    @property
+    def forgotten_ms(self) -> int:
+        """When nothing in it can be inside a window any more."""
+        return self.end_ms + (1 << (self.exponent + BUCKETS_BITS))
+
+
+class Sighting(NamedTuple):
+    """A message that was accepted, and when."""
+
+    digest: Digest
+    at_ms: int
+    bucket: Bucket
+
+
 class Changes:
     """What one commit writes for one fragment. All of it happens, or none.
 
     `added` are new entries in order of position; `removed` positions whose entries are gone for
     good; `updated` entries whose deliveries, state or times changed in place; `rewritten` entries
-    whose content changed as well (a receiver modified their properties).
+    whose content changed as well (a receiver modified their properties); `sighted` are messages
+    that are to be known again (duplicate detection).
     """
 
     __slots__ = (
         "added", "counters", "created", "due_ms", "expires_ms", "key", "number", "removed",
-        "rewritten", "updated",
+        "rewritten", "sighted", "updated",
     )  # fmt: skip
 
     def __init__(self, number: int, key: FragmentKey, created: bool) -> None:
@@ -220,6 +261,7 @@ class Changes:
         self.removed: list[int] = []
         self.updated: list[Entry] = []
         self.rewritten: list[Entry] = []
+        self.sighted: list[Sighting] = []
         self.counters: Counters = Counters()
         # The earliest times at which one of these becomes active, or expires; 0: none does.
         self.due_ms = 0

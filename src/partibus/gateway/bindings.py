@@ -17,6 +17,7 @@ from partibus.engine.session import Session
 from partibus.gateway.claims import Claims
 from partibus.gateway.settings import GatewaySettings
 from partibus.gateway.tracking import Tracking
+from partibus.gateway.transactions import Transactions
 from partibus.runtime.node import Node
 from partibus.wire.performatives import Error
 
@@ -73,6 +74,7 @@ class Carrier(Protocol):
     settings: GatewaySettings
     tracking: Tracking
     claims: Claims
+    transactions: Transactions
 
     def now_ms(self) -> int:
         """The time of this turn."""

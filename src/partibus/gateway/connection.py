@@ -33,6 +33,7 @@ from partibus.gateway.links import bind
 from partibus.gateway.pacing import Pacing
 from partibus.gateway.settings import GatewaySettings
 from partibus.gateway.tracking import Tracking
+from partibus.gateway.transactions import Transactions
 from partibus.gateway.upkeep import Overdue, Upkeep
 from partibus.runtime.clock import Clock, Timer
 from partibus.runtime.node import Node
@@ -69,6 +70,7 @@ class GatewayConnection(asyncio.Protocol):
         self.settings = settings
         self.tracking = tracking
         self.claims = Claims(anonymous=settings.dev)
+        self.transactions = Transactions(node)
         self._loop = loop
         self._gone = gone
         self._clock = clock

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from partibus.broker.access import Right
 from partibus.broker.descriptions import Entity
-from partibus.broker.errors import Refusal
+from partibus.broker.errors import InvalidArgument, Refusal
 from partibus.broker.records import SubQueue
 from partibus.broker.settlement import COMPLETE, RELEASE, Settlement
 from partibus.engine.events import Settlements
@@ -27,6 +27,7 @@ from partibus.wire.performatives import (
     Modified,
     Rejected,
     Released,
+    TransactionalState,
 )
 
 # With more than this written in one turn, deliveries wait until the socket has taken it.
@@ -157,6 +158,9 @@ class Consumer(Binding):
             (self._completed_unasked if event.settled else self._completed).extend(event.deliveries)
             self._carrier.wake(self)
             return
+        if isinstance(state, TransactionalState):
+            self._enlist(event, state)
+            return
         try:
             settlement = read_outcome(state)
         except Refusal as refusal:
@@ -164,6 +168,25 @@ class Consumer(Binding):
             return
         echo = None if event.settled else _ECHOES.get(type(state))
         self._settle(event.deliveries, settlement, echo)
+
+    def _enlist(self, event: Settlements, state: TransactionalState) -> None:
+        """Keep what is settled in a transaction until that is discharged; the lock runs on."""
+        transactions = self._carrier.transactions
+        tokens = [token for _, token in event.deliveries]
+        try:
+            if state.outcome is None:
+                raise InvalidArgument("A settlement in a transaction needs an outcome.")
+            transactions.settle(state.txn_id, self._entity, tokens, read_outcome(state.outcome))
+        except Refusal as refusal:
+            if event.settled:
+                # The client takes it for done; so the rest must not be committed without it.
+                transactions.fail(state.txn_id, str(refusal))
+            self._refuse(event, refusal)
+            return
+        if not event.settled:
+            enlisted = TransactionalState(state.txn_id, _ECHOES.get(type(state.outcome)))
+            self._answers.append(([number for number, _ in event.deliveries], enlisted))
+            self._carrier.wake(self)
 
     def _refuse(self, event: Settlements, refusal: Refusal) -> None:
         if not event.settled:

@@ -18,7 +18,7 @@ from partibus.gateway.bindings import Binding, Carrier
 from partibus.gateway.outcomes import as_optional_text, as_text
 from partibus.wire.codec import decode, encode, encode_list
 from partibus.wire.errors import DecodeError
-from partibus.wire.performatives import ACCEPTED, Rejected
+from partibus.wire.performatives import ACCEPTED, Rejected, TransactionalState
 from partibus.wire.values import Described, ULong
 
 REQUEST_CREDIT = 100
@@ -39,6 +39,8 @@ class Request:
     reply_to: str | None = None
     properties: Mapping[str, object] = None  # type: ignore[assignment]
     body: object = None
+    # The transaction that it is part of.
+    txn_id: bytes | None = None
 
     def text(self, name: str) -> str | None:
         """An application property as text; None where it is missing."""
@@ -167,6 +169,9 @@ class RequestLink(Binding):
             outcome: object = ACCEPTED
             try:
                 request = read_request(delivery.payload)
+                if isinstance(delivery.state, TransactionalState):
+                    request.txn_id = delivery.state.txn_id
+                    outcome = TransactionalState(request.txn_id, ACCEPTED)
             except DecodeError as error:
                 text = f"The request cannot be read: {error}."
                 outcome = Rejected(
@@ -174,7 +179,7 @@ class RequestLink(Binding):
                 )
             if not delivery.settled:
                 self._link.settle([delivery.delivery_id], outcome)
-            if outcome is ACCEPTED:
+            if not isinstance(outcome, Rejected):
                 self._answer(request, self)
         self._carrier.wake(self)
 

@@ -25,6 +25,7 @@ from partibus.gateway.addresses import Address, NodeKind, read_address
 from partibus.gateway.bindings import Binding, Carrier
 from partibus.gateway.cbs import answer_cbs
 from partibus.gateway.consumer import Consumer
+from partibus.gateway.coordinator import bind_coordinator
 from partibus.gateway.dialogue import RequestLink, ResponseLink
 from partibus.gateway.publisher import Publisher
 from partibus.gateway.requests import answer_management
@@ -34,6 +35,7 @@ from partibus.wire.values import ULong
 SESSION_FILTER = "com.microsoft:session-filter"
 ENTITY_TYPE = "com.microsoft:entity-type"
 ENTITY_TYPE_QUEUE = 0
+TRANSFER_DESTINATION = "com.microsoft:transfer-destination-address"
 BATCH_SIZE_PROPERTY = "com.microsoft:max-message-batch-size"
 TRACKING_PROPERTY = "com.microsoft:tracking-id"
 # Premium namespaces take large messages, but no batch over a megabyte.
@@ -54,6 +56,8 @@ def bind(carrier: Carrier, link: SenderLink | ReceiverLink, attach: Attach) -> B
     """Answer an attach; the binding of the link, or None where it was refused."""
     entity_name = ""
     try:
+        if isinstance(link, ReceiverLink) and isinstance(attach.target, Coordinator):
+            return bind_coordinator(carrier, link)
         address = _address(link, attach)
         entity_name = address.path
         if address.kind is NodeKind.CBS:
@@ -70,8 +74,6 @@ def bind(carrier: Carrier, link: SenderLink | ReceiverLink, attach: Attach) -> B
 
 def _address(link: SenderLink | ReceiverLink, attach: Attach) -> Address:
     terminus = attach.source if isinstance(link, SenderLink) else attach.target
-    if isinstance(terminus, Coordinator):
-        raise NotImplementedHere("Transactions are not available here yet.")
     if getattr(terminus, "dynamic", False):
         raise NotImplementedHere("Dynamic nodes are not available.")
     return read_address(getattr(terminus, "address", None))
@@ -113,6 +115,10 @@ def _bind_publisher(carrier: Carrier, link: ReceiverLink, attach: Attach, path: 
     _authorise(carrier, path, Right.SEND)
     entity, subqueue = carrier.node.resolve(path)
     _check_type(attach, entity)
+    if (attach.properties or {}).get(TRANSFER_DESTINATION) is not None:
+        raise NotImplementedHere(
+            f"Sending via '{entity.name}' to another entity is not served yet."
+        )
     if subqueue is not SubQueue.ACTIVE:
         raise InvalidOperation(f"'{path}' is a sub-queue: messages cannot be sent to it.")
     if not entity.description.allows_send:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from partibus.broker.errors import InvalidArgument, NotImplementedHere
+from partibus.broker.errors import InvalidArgument
 from partibus.broker.settlement import COMPLETE, RELEASE, Outcome, Settlement
 from partibus.wire.codec import encode
 from partibus.wire.errors import EncodeError
-from partibus.wire.performatives import Accepted, Error, Modified, Rejected, TransactionalState
+from partibus.wire.performatives import Accepted, Error, Modified, Rejected
 
 DEAD_LETTER_CONDITION = "com.microsoft:dead-letter"
 REASON = "DeadLetterReason"
@@ -24,8 +24,6 @@ def read_outcome(state: object) -> Settlement:
     if isinstance(state, Modified):
         outcome = Outcome.DEFER if state.undeliverable_here else Outcome.ABANDON
         return Settlement(outcome, properties=encode_changes(state.message_annotations or {}))
-    if isinstance(state, TransactionalState):
-        raise NotImplementedHere("Transactions are not available here yet.")
     # Released, or settled without an outcome: the client did not look at it.
     return RELEASE
 

@@ -9,13 +9,7 @@ from __future__ import annotations
 
 from partibus.broker.access import Right
 from partibus.broker.descriptions import Entity
-from partibus.broker.errors import (
-    EntityDisabled,
-    EntityNotFound,
-    InvalidArgument,
-    NotImplementedHere,
-    Refusal,
-)
+from partibus.broker.errors import EntityDisabled, EntityNotFound, InvalidArgument, Refusal
 from partibus.broker.message import BATCH_FORMAT, Incoming, read_batch, read_message
 from partibus.engine.delivery import Delivery
 from partibus.engine.link import ReceiverLink
@@ -47,6 +41,8 @@ class Publisher(Binding):
         self._sizes: dict[int, int] = {}
         self._accepted: list[int] = []
         self._rejected: list[tuple[list[int], Refusal]] = []
+        # What has become part of transactions, by their ids.
+        self._enlisted: dict[bytes, list[int]] = {}
         self._is_over = False
         link.grant(CREDIT)
 
@@ -70,6 +66,9 @@ class Publisher(Binding):
             try:
                 if delivery.message_format == 0 and delivery.state is None:
                     messages = [read_message(payload, bytes_max, new_id)]
+                elif isinstance(delivery.state, TransactionalState):
+                    self._enlist(delivery, delivery.state, entity)
+                    continue
                 else:
                     messages = self._read_special(delivery, bytes_max)
             except Refusal as refusal:
@@ -90,13 +89,25 @@ class Publisher(Binding):
         self._carrier.wake(self)
 
     def _read_special(self, delivery: Delivery, bytes_max: int) -> list[Incoming]:
-        if isinstance(delivery.state, TransactionalState):
-            raise NotImplementedHere("Transactions are not available here yet.")
         if delivery.message_format == BATCH_FORMAT:
             return read_batch(delivery.payload, bytes_max, self._new_id)
         if delivery.message_format == 0:
             return [read_message(delivery.payload, bytes_max, self._new_id)]
         raise InvalidArgument(f"The message format {delivery.message_format:#x} is not known.")
+
+    def _enlist(self, delivery: Delivery, state: TransactionalState, entity: Entity) -> None:
+        """Keep what is sent in a transaction until that is discharged."""
+        transactions = self._carrier.transactions
+        try:
+            messages = self._read_special(delivery, entity.description.max_message_bytes)
+            transactions.send(state.txn_id, entity, messages)
+        except Refusal as refusal:
+            if delivery.settled:
+                # The client takes it for sent; so the rest must not be committed without it.
+                transactions.fail(state.txn_id, str(refusal))
+            raise
+        if not delivery.settled:
+            self._enlisted.setdefault(state.txn_id, []).append(delivery.delivery_id)
 
     def _send(self, items: list[Item], settled: bool) -> None:
         if items:
@@ -126,6 +137,10 @@ class Publisher(Binding):
         if self._accepted:
             accepted, self._accepted = self._accepted, []
             link.settle(accepted, ACCEPTED)
+        if self._enlisted:
+            enlisted, self._enlisted = self._enlisted, {}
+            for txn_id, delivery_ids in enlisted.items():
+                link.settle(delivery_ids, TransactionalState(txn_id, ACCEPTED))
         if self._rejected:
             rejected, self._rejected = self._rejected, []
             for delivery_ids, refusal in rejected:

@@ -12,7 +12,13 @@ from dataclasses import dataclass
 
 from partibus.broker.access import Right
 from partibus.broker.descriptions import Entity
-from partibus.broker.errors import InvalidArgument, NotImplementedHere, Refusal, Unauthorized
+from partibus.broker.errors import (
+    InvalidArgument,
+    InvalidOperation,
+    NotImplementedHere,
+    Refusal,
+    Unauthorized,
+)
 from partibus.broker.records import SubQueue
 from partibus.broker.settlement import COMPLETE, Outcome, Settlement
 from partibus.gateway import browsing
@@ -46,6 +52,8 @@ def answer_management(
             raise NotImplementedHere(f"The operation '{name}' is not available here.")
         if not carrier.claims.allows(origin.path, operation.right, carrier.now_ms()):
             raise Unauthorized(f"The operation '{name}' needs a right that was not granted.")
+        if request.txn_id is not None and not operation.in_transaction:
+            raise InvalidOperation(f"The operation '{name}' cannot be part of a transaction.")
         operation.carry_out(call)
     except Refusal as refusal:
         call.refuse(refusal)
@@ -80,6 +88,12 @@ def _update_disposition(call: Call) -> None:
             encode_changes(changes) if isinstance(changes, dict) else b"",
         )
 
+    if call.request.txn_id is not None:
+        transactions = call.carrier.transactions
+        transactions.settle(call.request.txn_id, call.entity, tokens, settlement)
+        call.answer({})
+        return
+
     def done(refused: dict[bytes, Refusal]) -> None:
         if refused:
             call.refuse(next(iter(refused.values())))
@@ -95,11 +109,15 @@ class Operation:
 
     right: Right
     carry_out: Callable[[Call], None]
+    # Whether it may be part of a transaction; else it is refused there.
+    in_transaction: bool = False
 
 
 OPERATIONS = {
-    "com.microsoft:renew-lock": Operation(Right.LISTEN, _renew_lock),
-    "com.microsoft:update-disposition": Operation(Right.LISTEN, _update_disposition),
+    "com.microsoft:renew-lock": Operation(Right.LISTEN, _renew_lock, in_transaction=True),
+    "com.microsoft:update-disposition": Operation(
+        Right.LISTEN, _update_disposition, in_transaction=True
+    ),
     "com.microsoft:peek-message": Operation(Right.LISTEN, browsing.peek_message),
     "com.microsoft:receive-by-sequence-number": Operation(
         Right.LISTEN, browsing.receive_by_sequence_number

@@ -18,10 +18,12 @@ from partibus.broker.fragment import Fragment, Settings
 from partibus.broker.locks import token_prefix
 from partibus.broker.records import FragmentKey, FragmentSummary, SubQueue
 from partibus.runtime.agenda import Agenda
-from partibus.runtime.clock import Clock, Timer
+from partibus.runtime.clock import Clock
 from partibus.runtime.deadlines import Deadlines
 from partibus.runtime.disk import Disk
+from partibus.runtime.duplicates import DuplicateHistory
 from partibus.runtime.gate import Gate
+from partibus.runtime.tidying import Tidying
 from partibus.store import Store, StoreError
 
 log = logging.getLogger(__name__)
@@ -33,10 +35,7 @@ STAGED_OPERATIONS_MAX = 8192
 # Memory for the heads of fragments that nobody receives from, per store.
 IDLE_WINDOW_BYTES_MAX = 8 * 1024 * 1024
 REOPEN_AFTER_MS = 1000
-DROP_MESSAGES = 1000
 TRIM_EVERY_COMMITS = 64
-# Free space is given back when a store has had nothing to do for a while.
-TIDY_AFTER_MS = 5000
 
 Done = Callable[[Refusal | None], None]
 
@@ -93,13 +92,14 @@ class Driver:
         self._loading: set[int] = set()
         self._deadlines = Deadlines(clock, self._due)
         self._closed = False
-        self._tidying: Timer | None = None
+        self._tidying = Tidying(self, clock)
         self.commits = 0
         self._agenda = Agenda(self, clock)
         # Who waits for the next part of a fragment's backlog, by the fragment's number.
         self._load_waiters: dict[int, list[Callable[[], None]]] = {}
         # Reads that the disk has not answered yet.
         self.reading = 0
+        self.duplicates = DuplicateHistory(self, clock)
 
     # Life -----------------------------------------------------------------------------------
 
@@ -120,9 +120,12 @@ class Driver:
 
     def open(self, opened: Callable[[Exception | None], None]) -> None:
         """Open the store; opened(None) once its fragments are known."""
+        now_ms = self._clock.now_ms()
 
         def work() -> tuple[Store, list[FragmentSummary]]:
             store = self._open_store()
+            while store.forget(now_ms):
+                pass
             return store, store.fragments()
 
         def done(result: Any) -> None:
@@ -167,7 +170,7 @@ class Driver:
             self._make(summary.key, summary.number, settings, summary)
         elif self._audience.is_deleted(summary.key):
             # Its entity went while this store was not there, or before its space was taken back.
-            self._take_back_space(summary.number)
+            self._tidying.take_back(summary.number)
 
     def _make(
         self, key: FragmentKey, number: int, settings: Settings, summary: FragmentSummary | None
@@ -212,23 +215,16 @@ class Driver:
         """The fragment with this number in the store."""
         return self._by_prefix.get(token_prefix(self.store, number))
 
+    def has(self, fragment: Fragment) -> bool:
+        """Whether the fragment is still there: neither deleted, nor lost with the store."""
+        return self.fragments.get(fragment.key) is fragment
+
     def drop(self, fragment: Fragment) -> None:
         """Forget a fragment of a deleted entity and take its space back, bit by bit."""
         self.fragments.pop(fragment.key, None)
         self._by_prefix.pop(fragment.token_prefix, None)
         self._dirty.pop(fragment, None)
-        self._take_back_space(fragment.number)
-
-    def _take_back_space(self, number: int) -> None:
-        files = self._files
-        if files is None:
-            return
-
-        def again(gone: Any) -> None:
-            if gone is False and self._files is files and not self._closed:
-                self._disk.call(lambda: files.drop(number, DROP_MESSAGES), again)
-
-        again(False)
+        self._tidying.take_back(fragment.number)
 
     # Commits --------------------------------------------------------------------------------
 
@@ -243,6 +239,31 @@ class Driver:
         """Call done once what was staged just now is on disk, or failed."""
         assert self._dirty, "only who has touched a fragment waits"
         self._waiting.append(done)
+
+    def when_settled(self, done: Done) -> None:
+        """Call done once everything staged so far is on disk, or failed; at once if it is."""
+        if self._dirty:
+            self._waiting.append(done)
+        elif self._committing:
+            self._in_flight.append(done)
+        else:
+            done(None)
+
+    def ask(self, work: Callable[[Store], object], done: Callable[[object], None]) -> None:
+        """Read from the disk, in order with commits; done(the result, or a Refusal)."""
+        files = self._files
+        if files is None:
+            done(FragmentUnavailable(f"Store {self.store} is unavailable; try again."))
+            return
+
+        def asked(result: Any) -> None:
+            if isinstance(result, Exception) and self._files is files and not self._closed:
+                self._fail(result)
+            if isinstance(result, Exception) or self._files is not files:
+                result = FragmentUnavailable(f"Store {self.store} is unavailable; try again.")
+            done(result)
+
+        self._disk.call(lambda: work(files), asked)
 
     def _commit(self, number: int) -> bool:
         """Commit all that has gathered; False where there is nothing to commit."""
@@ -291,26 +312,7 @@ class Driver:
         if (self._dirty or self._waiting) and not self._committing and not self._commit_due:
             self._commit_due = True
             self._gate.enter(self._commit)
-        if self._tidying is None:
-            self._tidying = self._clock.call_at(self._clock.now_ms() + TIDY_AFTER_MS, self._tidy)
-
-    def _tidy(self) -> None:
-        """Give free space back to the file system while nobody waits for the disk."""
-        self._tidying = None
-        files = self._files
-        if files is None or self._closed:
-            return
-        if not self.idle:
-            self._tidying = self._clock.call_at(self._clock.now_ms() + TIDY_AFTER_MS, self._tidy)
-            return
-
-        def trimmed(more: Any) -> None:
-            if isinstance(more, Exception) and self._files is files:
-                self._fail(more)
-            elif more is True:
-                self._tidy()
-
-        self._disk.call(files.trim, trimmed)
+        self._tidying.later()
 
     def _show(self, fragment: Fragment, has_more: bool) -> None:
         if self.fragments.get(fragment.key) is not fragment:

@@ -16,8 +16,10 @@ from partibus.broker.errors import (
     Refusal,
 )
 from partibus.broker.fragment import COUNTER_MASK, Fragment
+from partibus.broker.message import Incoming
 from partibus.broker.records import FragmentKey, SubQueue
 from partibus.runtime.clock import Clock
+from partibus.runtime.discharging import Discharging, nothing_done
 from partibus.runtime.dispenser import Dispenser, Origin, Subscriber
 from partibus.runtime.driver import Driver
 from partibus.runtime.entropy import Entropy
@@ -27,6 +29,7 @@ from partibus.runtime.requests import (
     DONE,
     Credit,
     Discard,
+    Discharge,
     Drain,
     LastUse,
     Lookup,
@@ -97,6 +100,8 @@ class Host:
                 self._drain(request, origin, answer)
             elif isinstance(request, Renew):
                 self._renew(request, answer)
+            elif isinstance(request, Discharge):
+                self._discharge(request, answer)
             else:
                 self._handle_rare(request, origin, answer)
         except Refusal as refusal:
@@ -126,24 +131,28 @@ class Host:
             raise FragmentUnavailable(f"Store {store} is unavailable; try again.")
         return driver
 
-    def _target(self, request: Send | Discard) -> tuple[Driver, Fragment]:
-        driver, entity = self._place(request)
-        key = FragmentKey(request.entity, request.incarnation, request.partition, SubQueue.ACTIVE)
+    def _target(
+        self, request: Send | Discard | Discharge, partition: int
+    ) -> tuple[Driver, Fragment]:
+        driver, entity = self._place(request, partition)
+        key = FragmentKey(request.entity, request.incarnation, partition, SubQueue.ACTIVE)
         return driver, driver.fragment(key, entity.description)
 
-    def _place(self, request: Send | Discard | Lookup) -> tuple[Driver, Entity]:
+    def _place(
+        self, request: Send | Discard | Discharge | Lookup, partition: int
+    ) -> tuple[Driver, Entity]:
         driver = self._driver(request.store)
         entity = self._entity(request.entity)
         if entity is None or entity.incarnation != request.incarnation:
             raise EntityNotFound("The messaging entity has been deleted.")
-        if (request.entity, request.partition) in self.down:
+        if (request.entity, partition) in self.down:
             raise FragmentUnavailable(
-                f"Fragment {request.partition} of '{entity.name}' is unavailable; try again."
+                f"Fragment {partition} of '{entity.name}' is unavailable; try again."
             )
         return driver, entity
 
     def _look_up(self, request: Lookup, answer: Answer) -> None:
-        driver, _ = self._place(request)
+        driver, _ = self._place(request, request.partition)
         self._uses.used(request.entity, self._clock.now_ms())
         key = FragmentKey(request.entity, request.incarnation, request.partition, request.subqueue)
         fragment = driver.fragments.get(key)
@@ -155,9 +164,12 @@ class Host:
         look_up(Errand(driver, fragment, self._clock, self._entropy.take), request, answer)
 
     def _send(self, request: Send, origin: Origin, answer: Answer) -> None:
-        driver, fragment = self._target(request)
+        driver, fragment = self._target(request, request.partition)
         now_ms = self._clock.now_ms()
         self._uses.used(request.entity, now_ms)
+        if fragment.settings.requires_duplicate_detection:
+            self._send_once(driver, fragment, request, answer)
+            return
         first = fragment.send(request.messages, now_ms)
         driver.touch(fragment)
         place = origin, request.ticket
@@ -170,6 +182,21 @@ class Host:
 
         driver.when_durable(durable)
 
+    def _send_once(self, driver: Driver, fragment: Fragment, request: Send, answer: Answer) -> None:
+        """As _send, without what was sent before. It always has a key: no ticket is needed."""
+
+        def stage(messages: list[Incoming]) -> None:
+            if messages:
+                fragment.send(messages, self._clock.now_ms())
+                driver.touch(fragment)
+
+        driver.duplicates.admit(
+            fragment,
+            request.messages,
+            stage,
+            lambda refusal: answer(DONE if refusal is None else refused(refusal)),
+        )
+
     def _discard(self, request: Discard, origin: Origin, answer: Answer) -> None:
         if request.ticket:
             # It is durable already, and its answer on the way, where it is not found.
@@ -178,7 +205,7 @@ class Host:
                 waiting.discard(list(positions))
             answer(DONE)
             return
-        driver, fragment = self._target(request)
+        driver, fragment = self._target(request, request.partition)
         if not fragment.discard(request.positions):
             answer(DONE)
             return
@@ -214,6 +241,17 @@ class Host:
             driver.when_durable(durable)
         else:
             durable(None)
+
+    def _discharge(self, request: Discharge, answer: Answer) -> None:
+        try:
+            driver = self._driver(request.store)
+            target = None
+            if request.partition is not None:
+                _, target = self._target(request, request.partition)
+        except Refusal as refusal:
+            answer(nothing_done(refusal))
+            return
+        Discharging(driver, request, target, self._clock.now_ms, self.shown).run(answer)
 
     def _renew(self, request: Renew, answer: Answer) -> None:
         driver = self._driver(request.store)

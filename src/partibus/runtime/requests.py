@@ -47,6 +47,18 @@ class Settle(msgspec.Struct, tag="e", array_like=True):
     settlement: Settlement
 
 
+class Discharge(msgspec.Struct, tag="t", array_like=True):
+    """A transaction: messages and settlements of one fragment, in one commit or not at all."""
+
+    store: int
+    entity: int
+    incarnation: int
+    # Where the messages go; None where there are none.
+    partition: int | None
+    messages: list[Incoming]
+    settlements: list[tuple[Settlement, list[tuple[bytes, list[bytes]]]]]
+
+
 class Renew(msgspec.Struct, tag="r", array_like=True):
     """Extend message locks."""
 
@@ -143,7 +155,7 @@ class LastUse(msgspec.Struct, tag="l", array_like=True):
 Lookup = Peek | ReceiveDeferred | CancelScheduled | DeleteReady
 
 Receiving = Subscribe | Credit | Drain | Unsubscribe
-Request = Send | Discard | Settle | Renew | Receiving | Lookup | LastUse
+Request = Send | Discard | Settle | Discharge | Renew | Receiving | Lookup | LastUse
 
 
 class Delivered(msgspec.Struct, tag="m", array_like=True, gc=False):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from partibus.broker.records import Changes, Entry, FragmentSummary, Moment
+from partibus.broker.records import Changes, Digest, Entry, FragmentSummary, Moment
 
 
 class StoreError(Exception):
@@ -62,6 +62,12 @@ class Store(Protocol):
 
     def expiring(self, after: Moment, until_ms: int, count: int) -> list[Moment]:
         """When entries expire, in all fragments and states; otherwise as due()."""
+
+    def sighted(self, digests: list[Digest], since_ms: int) -> dict[Digest, int]:
+        """Which of these were sighted after a time, and when: what duplicates are known by."""
+
+    def forget(self, now_ms: int) -> bool:
+        """Drop one bucket of sightings that no window reaches any more; True if there was one."""
 
     def drop(self, number: int, count: int) -> bool:
         """Remove up to `count` entries of a fragment nobody needs; True once all of it is gone."""

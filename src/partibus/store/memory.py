@@ -11,8 +11,10 @@ from collections.abc import Iterable
 from heapq import nsmallest
 
 from partibus.broker.records import (
+    Bucket,
     Changes,
     Counters,
+    Digest,
     Entry,
     FragmentKey,
     FragmentSummary,
@@ -82,6 +84,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._fragments: dict[int, _Fragment] = {}
+        self._history: dict[Bucket, dict[Digest, int]] = {}
         self._closed = False
 
     def fragments(self) -> list[FragmentSummary]:
@@ -111,6 +114,8 @@ class MemoryStore:
             for entry in changes.rewritten:
                 fragment.keep(entry)
             fragment.remove(changes.removed)
+            for digest, at_ms, bucket in changes.sighted:
+                self._history.setdefault(bucket, {})[digest] = at_ms
 
     def scan(self, number: int, after: int, count: int, size: int) -> list[Entry]:
         """Active entries with position > after, in order, within `count` and `size`."""
@@ -191,6 +196,25 @@ class MemoryStore:
             if entry.expires_ms and entry.expires_ms <= until_ms
         )
         return nsmallest(count, (moment for moment in found if moment > after))
+
+    def sighted(self, digests: list[Digest], since_ms: int) -> dict[Digest, int]:
+        """Which of these were sighted after a time, and when."""
+        self._check_open()
+        found: dict[Digest, int] = {}
+        for sightings in self._history.values():
+            for digest in digests:
+                at_ms = sightings.get(digest, since_ms)
+                if at_ms > since_ms:
+                    found[digest] = max(at_ms, found.get(digest, at_ms))
+        return found
+
+    def forget(self, now_ms: int) -> bool:
+        """Drop one bucket that no window reaches any more; True if there was one."""
+        self._check_open()
+        old = next((each for each in self._history if each.forgotten_ms <= now_ms), None)
+        if old is not None:
+            del self._history[old]
+        return old is not None
 
     def drop(self, number: int, count: int) -> bool:
         """Remove up to `count` entries of a fragment; True once all of it is gone."""

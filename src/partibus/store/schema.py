@@ -37,6 +37,16 @@ TRIM_PAGES_MAX = 1_024
 BUNDLE_MESSAGES_MAX = 64
 BUNDLE_BYTES_MAX = 128 * 1024
 
+# One table for each bucket of the duplicate history, made when it is first written to. The upper
+# half of a digest is the key, because SQLite finds whole numbers fastest.
+HISTORY_TABLE = """
+CREATE TABLE IF NOT EXISTS {name}(
+    high INTEGER PRIMARY KEY,
+    low INTEGER NOT NULL,
+    at_ms INTEGER NOT NULL
+)"""
+HISTORY_PREFIX = "history_"
+
 _COUNTERS = ", ".join(f"{name} INTEGER NOT NULL" for name in COUNTER_FIELDS)
 
 TABLES = f"""

@@ -21,13 +21,22 @@ from partibus.broker.records import (
     POSITION_MAX,
     Changes,
     Counters,
+    Digest,
     Entry,
     FragmentKey,
     FragmentSummary,
     Moment,
     SubQueue,
 )
-from partibus.store import StoreDamaged, StoreError, reading, schema, statements, writing
+from partibus.store import (
+    StoreDamaged,
+    StoreError,
+    history,
+    reading,
+    schema,
+    statements,
+    writing,
+)
 from partibus.store.locks import OwnerLock
 from partibus.store.writing import SEQUENCE_BITS
 
@@ -53,6 +62,9 @@ class SqliteStore:
             self._dead: set[int] = set()
             for summary in self.fragments():
                 self._know(summary.number, summary.key)
+            with self._errors:
+                # The buckets of the duplicate history that have a table.
+                self._buckets = history.buckets(self._cursor)
         except BaseException:
             self._lock.release()
             raise
@@ -85,6 +97,8 @@ class SqliteStore:
         for changes in batch:
             if changes.created:
                 self._know(changes.number, changes.key)
+            if changes.sighted:
+                self._buckets.update(sighting.bucket for sighting in changes.sighted)
 
     def _know(self, number: int, key: FragmentKey) -> None:
         self._sequence_bases[number] = key.partition << SEQUENCE_BITS
@@ -145,6 +159,21 @@ class SqliteStore:
         """When entries expire, in all fragments and states: after one moment, up to a time."""
         with self._errors:
             return reading.moments(self._cursor, statements.EXPIRING, after, until_ms, count)
+
+    def sighted(self, digests: list[Digest], since_ms: int) -> dict[Digest, int]:
+        """Which of these were sighted after a time, and when."""
+        with self._errors:
+            return history.find(self._cursor, digests, since_ms, self._buckets)
+
+    def forget(self, now_ms: int) -> bool:
+        """Drop one bucket of sightings that no window reaches any more; True if there was one."""
+        old = next((each for each in self._buckets if each.forgotten_ms <= now_ms), None)
+        if old is None:
+            return False
+        with self._errors:
+            history.drop(self._cursor, old)
+        self._buckets.discard(old)
+        return True
 
     def drop(self, number: int, count: int) -> bool:
         """Remove up to `count` entries of a fragment nobody needs; True once all of it is gone."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import apsw
 
 from partibus.broker.records import COUNTER_FIELDS, POSITION_BITS, Changes, Entry, SubQueue
-from partibus.store import statements
+from partibus.store import history, statements
 from partibus.store.schema import BUNDLE_BYTES_MAX, BUNDLE_MESSAGES_MAX
 from partibus.store.statements import ROWS_PER_STATEMENT, Rows
 
@@ -46,6 +46,8 @@ def write(cursor: apsw.Cursor, batch: list[Changes]) -> None:
     if removed:
         remove(cursor, removed)
     write_counters(cursor, batch)
+    if any(changes.sighted for changes in batch):
+        history.write(cursor, batch)
 
 
 class _Gathered:

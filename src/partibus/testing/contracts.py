@@ -7,6 +7,7 @@ belongs to that store's own tests. Durability through real crashes is tested els
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import hypothesis.strategies as st
@@ -20,7 +21,16 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from partibus.broker.records import Changes, Entry, FragmentKey, Moment, State
+from partibus.broker.records import (
+    Bucket,
+    Changes,
+    Digest,
+    Entry,
+    FragmentKey,
+    Moment,
+    Sighting,
+    State,
+)
 from partibus.store import Store
 
 # Called again after close(), it opens what was there; a store without a memory is asked once.
@@ -62,6 +72,7 @@ def check_store(
         a_wrong_batch_changes_nothing,
         a_fragment_is_dropped_in_steps,
         the_store_keeps_copies,
+        sightings_are_found_until_their_bucket_is_forgotten,
     ):
         store = make_store()()
         promise(store)
@@ -249,6 +260,34 @@ def the_store_keeps_copies(store: Store) -> None:
     store.find(1, [1])[0].deliveries = 8
     assert store.find(1, [1])[0].deliveries == 0
     assert store.fragments()[0].counters.active == 0
+
+
+def sightings_are_found_until_their_bucket_is_forgotten(store: Store) -> None:
+    early, late = Bucket(4, 10), Bucket(4, 11)
+    one, two, three = Digest(-(1 << 63), 5), Digest((1 << 63) - 1, -5), Digest(0, 0)
+    changes = made_changes(1, created=True)
+    changes.added = [made_entry(1)]
+    changes.sighted = [Sighting(one, 165, early), Sighting(two, 175, early)]
+    store.commit([changes])
+    changes = made_changes(1, created=False)
+    changes.sighted = [Sighting(two, 180, late)]
+    store.commit([changes])
+    everything = [one, two, three]
+    assert store.sighted(everything, 0) == {one: 165, two: 180}
+    assert store.sighted(everything, 165) == {two: 180}
+    # The other half of a digest counts as well.
+    assert store.sighted([Digest(one.high, 6), three], 0) == {}
+    wrong = made_changes(9, created=False)
+    wrong.sighted = [Sighting(three, 181, late)]
+    with contextlib.suppress(AssertionError):
+        store.commit([wrong])
+    assert store.sighted([three], 0) == {}
+    assert not store.forget(early.forgotten_ms - 1)
+    assert store.forget(early.forgotten_ms)
+    assert not store.forget(early.forgotten_ms)
+    assert store.sighted(everything, 0) == {two: 180}
+    assert store.forget(late.forgotten_ms)
+    assert store.sighted(everything, 0) == {}
 
 
 _content = st.one_of(st.binary(max_size=20), st.integers(0, 3000).map(bytes))

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from partibus.broker.records import Changes, Entry, FragmentSummary, Moment
+from partibus.broker.records import Changes, Digest, Entry, FragmentSummary, Moment
 from partibus.store import StoreError, StoreInUse
 from partibus.store.memory import MemoryStore
 
@@ -165,6 +165,14 @@ class SimulatedStore:
     def expiring(self, after: Moment, until_ms: int, count: int) -> list[Moment]:
         """When entries expire."""
         return self._open().expiring(after, until_ms, count)
+
+    def sighted(self, digests: list[Digest], since_ms: int) -> dict[Digest, int]:
+        """Which of these were sighted after a time."""
+        return self._open().sighted(digests, since_ms)
+
+    def forget(self, now_ms: int) -> bool:
+        """Drop one old bucket of sightings."""
+        return self._open().forget(now_ms)
 
     def drop(self, number: int, count: int) -> bool:
         """Remove up to `count` entries of a fragment."""

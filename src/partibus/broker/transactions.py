@@ -1,0 +1,180 @@
+"""The rules of a transaction: what may be done together, and how much of it (SPEC 1.10, 5.2).
+
+A transaction gathers sends and settlements of one entity; nothing of it happens before it is
+discharged, and then all of it does, in one commit. On a partitioned entity that needs one
+fragment, so all messages must have one and the same key. An operation that breaks a rule is
+refused alone: the transaction stays as it was. Who asks, and who commits, is not known here.
+"""
+
+from __future__ import annotations
+
+from partibus.broker.descriptions import Entity
+from partibus.broker.durations import MINUTE_MS
+from partibus.broker.errors import (
+    EntityDisabled,
+    InvalidOperation,
+    MessageLockLost,
+    QuotaExceeded,
+    TransactionRolledBack,
+)
+from partibus.broker.message import Incoming
+from partibus.broker.partitioning import index_of, key_of
+from partibus.broker.settlement import Settlement
+
+# From the first operation on.
+TRANSACTION_MS_MAX = 2 * MINUTE_MS
+TRANSACTION_MESSAGES_MAX = 100
+TRANSACTION_SETTLEMENTS_MAX = 1_000
+# Messages wait in the gateway's memory until the transaction is discharged.
+TRANSACTION_BYTES_MAX = 32 * 1024 * 1024
+
+# The store comes first in a lock token (broker.fragment).
+_STORE_BYTES = 2
+
+
+class Transaction:
+    """Operations that wait to happen together, in a namespace of so many stores."""
+
+    __slots__ = (
+        "_failure",
+        "_key",
+        "_stores",
+        "_tokens",
+        "began_ms",
+        "entity",
+        "messages",
+        "partition",
+        "settlements",
+        "size",
+        "store",
+    )
+
+    def __init__(self, stores: int) -> None:
+        self._stores = stores
+        self.entity: Entity | None = None
+        # Where everything goes; None until an operation decides it.
+        self.partition: int | None = None
+        self.store: int | None = None
+        self._key: str | None = None
+        self.messages: list[Incoming] = []
+        self.settlements: list[tuple[Settlement, list[bytes]]] = []
+        self._tokens: set[bytes] = set()
+        self.size = 0
+        # When the first operation came.
+        self.began_ms: int | None = None
+        self._failure = ""
+
+    def send(self, entity: Entity, messages: list[Incoming], now_ms: int) -> None:
+        """Add a message, or a batch; all of it or nothing."""
+        self._check_entity(entity)
+        if not entity.description.allows_send:
+            raise EntityDisabled(f"'{entity.name}' is {entity.description.status}: it takes none.")
+        if len(self.messages) + len(messages) > TRANSACTION_MESSAGES_MAX:
+            raise QuotaExceeded(
+                f"A transaction has at most {TRANSACTION_MESSAGES_MAX} messages; "
+                f"this one has {len(self.messages)}."
+            )
+        size = sum(len(message.bare) + len(message.kept) for message in messages)
+        if self.size + size > TRANSACTION_BYTES_MAX:
+            raise QuotaExceeded(
+                f"A transaction has at most {TRANSACTION_BYTES_MAX} bytes; this one has {self.size}"
+                f", and {size} more do not fit."
+            )
+        if entity.description.requires_session and any(each.session is None for each in messages):
+            raise InvalidOperation(
+                f"'{entity.name}' requires sessions: a message without SessionId cannot be sent."
+            )
+        partition = 0
+        key = self._key
+        if entity.partitioned:
+            key = self._key_of(entity, messages)
+            partition = entity.partitions[index_of(key, entity.fragments)]
+        store = entity.store_of(partition, self._stores)
+        self._check_store(store)
+        self._key = key
+        self.partition = partition
+        self._begin(entity, store, now_ms)
+        self.messages += messages
+        self.size += size
+
+    def _key_of(self, entity: Entity, messages: list[Incoming]) -> str:
+        """The one key that the messages share with those before (T1, T2, T4)."""
+        detects = entity.description.requires_duplicate_detection
+        key = self._key
+        for message in messages:
+            found = key_of(message, detects)
+            if found is None:
+                raise InvalidOperation(
+                    f"'{entity.name}' is partitioned: a message sent in a transaction needs a "
+                    "PartitionKey or SessionId."
+                )
+            if key is not None and found != key:
+                raise InvalidOperation(
+                    f"A transaction cannot span multiple entities or partitions: on '{entity.name}'"
+                    f" all its messages need the same key, '{key}', not '{found}'."
+                )
+            key = found
+        assert key is not None
+        return key
+
+    def settle(
+        self, entity: Entity, tokens: list[bytes], settlement: Settlement, now_ms: int
+    ) -> None:
+        """Add the settlement of messages that are held under lock."""
+        self._check_entity(entity)
+        if len(self._tokens) + len(tokens) > TRANSACTION_SETTLEMENTS_MAX:
+            raise QuotaExceeded(
+                f"A transaction settles at most {TRANSACTION_SETTLEMENTS_MAX} messages."
+            )
+        named = set(tokens)
+        if len(named) < len(tokens) or not named.isdisjoint(self._tokens):
+            raise MessageLockLost("The message has been settled in this transaction already.")
+        stores = {int.from_bytes(token[:_STORE_BYTES], "big") for token in tokens}
+        if len(stores) != 1:
+            raise _spans_partitions(entity)
+        store = stores.pop()
+        self._check_store(store)
+        self._begin(entity, store, now_ms)
+        self._tokens |= named
+        self.settlements.append((settlement, tokens))
+
+    def fail(self, reason: str) -> None:
+        """Something that nobody waits for was refused: the transaction cannot be committed."""
+        self._failure = self._failure or reason
+
+    def check(self) -> None:
+        """Refuse the commit of what has failed."""
+        if self._failure:
+            raise TransactionRolledBack(f"The transaction was rolled back: {self._failure}")
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.messages and not self.settlements
+
+    def _check_entity(self, entity: Entity) -> None:
+        bound = self.entity
+        if bound is not None and (bound.id, bound.incarnation) != (entity.id, entity.incarnation):
+            raise InvalidOperation(
+                "Transactions cannot span multiple top-level entities: this one belongs to "
+                f"'{bound.name}', not to '{entity.name}'."
+            )
+
+    def _check_store(self, store: int) -> None:
+        """Fragments that share a store are told apart at that store, when all is discharged."""
+        if self.store is not None and self.store != store:
+            assert self.entity is not None
+            raise _spans_partitions(self.entity)
+
+    def _begin(self, entity: Entity, store: int, now_ms: int) -> None:
+        self.entity = entity
+        self.store = store
+        if self.began_ms is None:
+            self.began_ms = now_ms
+
+
+def _spans_partitions(entity: Entity) -> InvalidOperation:
+    return InvalidOperation(
+        "A transaction cannot span multiple entities or partitions: on "
+        f"'{entity.name}' all its messages must be of one partition."
+    )

@@ -1,0 +1,159 @@
+"""The discharge of a transaction: one request to the store that holds it all, and one commit.
+
+Here are both of its ends: the gateway's, which asks and tells a refusal from an outcome that
+nobody knows, and the broker's, which checks everything before it changes anything. What may be in
+a transaction is decided in broker.transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from partibus.broker.errors import (
+    FragmentUnavailable,
+    InvalidOperation,
+    MessageLockLost,
+    Refusal,
+    TransactionInDoubt,
+)
+from partibus.broker.fragment import Fragment
+from partibus.broker.locks import TOKEN_PREFIX_BYTES
+from partibus.broker.message import Incoming
+from partibus.broker.settlement import Settlement
+from partibus.broker.transactions import Transaction
+from partibus.runtime.driver import Driver
+from partibus.runtime.requests import DONE, Discharge, Reply, refused
+from partibus.runtime.settling import LOCK_LOST, Group, Stores
+
+# In the number of a refusal: nothing was staged, so nothing can turn out to have happened.
+NOTHING_DONE = 1
+LOCK_LOST_TEXT = str(LOCK_LOST)
+
+Done = Callable[[Refusal | None], None]
+Settling = tuple[Fragment, list[bytes], Settlement]
+
+
+# The gateway's end ------------------------------------------------------------------------------
+
+
+def discharge(node: Stores, transaction: Transaction, done: Done) -> None:
+    """Commit a transaction; done(None) once it is durable.
+
+    A refusal means that nothing of it happened; TransactionInDoubt, that nobody knows.
+    """
+    entity, store = transaction.entity, transaction.store
+    if transaction.is_empty or entity is None or store is None:
+        done(None)
+        return
+    if store >= node.stores:
+        done(LOCK_LOST)
+        return
+    request = Discharge(
+        store,
+        entity.id,
+        entity.incarnation,
+        transaction.partition if transaction.messages else None,
+        transaction.messages,
+        [(settlement, _groups(tokens)) for settlement, tokens in transaction.settlements],
+    )
+    is_under_way = False
+
+    def answered(reply: Reply) -> None:
+        refusal = reply.refusal
+        # A node that cannot be reached says so at once; one that is lost later may have done it.
+        is_certain = reply.number == NOTHING_DONE or not is_under_way
+        if isinstance(refusal, FragmentUnavailable) and not is_certain:
+            refusal = TransactionInDoubt(f"Whether the transaction was committed: {refusal}")
+        done(refusal)
+
+    node.owner(store).call(request, answered)
+    is_under_way = True
+
+
+def _groups(tokens: list[bytes]) -> list[Group]:
+    by_prefix: dict[bytes, list[bytes]] = {}
+    for token in tokens:
+        by_prefix.setdefault(token[:TOKEN_PREFIX_BYTES], []).append(token)
+    return list(by_prefix.items())
+
+
+# The broker's end -------------------------------------------------------------------------------
+
+
+class Discharging:
+    """A transaction at its store."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        request: Discharge,
+        target: Fragment | None,
+        now_ms: Callable[[], int],
+        shown: Callable[[Driver, Fragment], None],
+    ) -> None:
+        self._driver = driver
+        self._request = request
+        # Where its messages go, if it has any.
+        self._target = target
+        self._now_ms = now_ms
+        self._shown = shown
+
+    def run(self, answer: Callable[[Reply], None]) -> None:
+        """Do all of it or nothing, and answer when it is durable."""
+        messages, target = self._request.messages, self._target
+
+        def durable(refusal: Refusal | None) -> None:
+            answer(DONE if refusal is None else refused(refusal))
+
+        if target is not None and target.settings.requires_duplicate_detection:
+            self._driver.duplicates.admit(target, messages, self._stage, durable)
+            return
+        try:
+            self._stage(messages)
+        except Refusal as refusal:
+            answer(nothing_done(refusal))
+            return
+        self._driver.when_settled(durable)
+
+    def _stage(self, messages: list[Incoming]) -> None:
+        now_ms = self._now_ms()
+        settlings = self._check(now_ms)
+        driver, target = self._driver, self._target
+        if messages and target is not None:
+            # The one step that may still be refused, for want of room; so it comes first.
+            target.send(messages, now_ms)
+            driver.touch(target)
+        for fragment, tokens, settlement in settlings:
+            lost = fragment.settle(tokens, settlement, now_ms)
+            assert not lost, "a lock that was held a moment ago"
+            if fragment.dirty:
+                driver.touch(fragment)
+            if len(fragment.window):
+                self._shown(driver, fragment)
+
+    def _check(self, now_ms: int) -> list[Settling]:
+        """Refuse before anything is changed: locks that are lost, fragments that are others."""
+        request = self._request
+        partitions = {request.partition} if request.partition is not None else set()
+        settlings: list[Settling] = []
+        for settlement, groups in request.settlements:
+            for prefix, tokens in groups:
+                fragment = self._driver.fragment_of(prefix)
+                if fragment is None or fragment.key[:2] != (request.entity, request.incarnation):
+                    raise MessageLockLost(LOCK_LOST_TEXT)
+                fragment.check(settlement)
+                if not fragment.holds(tokens, now_ms):
+                    raise MessageLockLost(LOCK_LOST_TEXT)
+                partitions.add(fragment.key.partition)
+                settlings.append((fragment, tokens, settlement))
+        if len(partitions) > 1:
+            raise InvalidOperation(
+                "A transaction cannot span multiple entities or partitions: the messages of this "
+                "one are of several."
+            )
+        return settlings
+
+
+def nothing_done(refusal: Refusal) -> Reply:
+    """The reply to a transaction of which nothing was staged."""
+    return Reply(refusal.condition, str(refusal), NOTHING_DONE)

@@ -1,0 +1,121 @@
+"""T5: transactions against SIGKILL. Every token stands in one message, whatever is killed when.
+
+Workers move tokens on: one transaction completes the message in which a token stands and sends
+the next one. If a kill could part the two, a token would be lost, or stand twice.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from partibus.client import Client, Message, MessagingError, RetryPolicy
+from partibus.testing.serve import LiveBroker
+
+TOKENS = 8
+WORKERS = 4
+KILLS = 4
+LOCK_S = 5
+BETWEEN_KILLS_S = (0.5, 1.5)
+
+
+class Tokens:
+    """What is known of the tokens: the highest step that was committed for certain."""
+
+    def __init__(self, connection_string: str, queue: str) -> None:
+        self.connection_string = connection_string
+        self.queue = queue
+        self.committed = dict.fromkeys(map(str, range(TOKENS)), 0)
+        self.moves = 0
+        self.wrong: list[str] = []
+        self.is_over = threading.Event()
+        self._changing = threading.Lock()
+
+    def put_in(self) -> None:
+        with self.client() as client, client.sender(self.queue) as sender:
+            sender.send([step(token, 0) for token in self.committed])
+
+    def client(self) -> Client:
+        return Client.from_connection_string(self.connection_string, retry=RetryPolicy(attempts=1))
+
+    def work(self) -> None:
+        while not self.is_over.is_set():
+            with suppress(MessagingError, OSError), self.client() as client:
+                self._move(client)
+
+    def _move(self, client: Client) -> None:
+        with client.receiver(self.queue) as receiver, client.sender(self.queue) as sender:
+            while not self.is_over.is_set():
+                for message in receiver.receive(1, timeout=0.5):
+                    token, number = read(message.body)
+                    with client.transaction():
+                        sender.send(step(token, number + 1))
+                        receiver.complete(message)
+                    with self._changing:
+                        if self.committed[token] > number:
+                            self.wrong.append(f"{token} came back from {number}")
+                        self.committed[token] = number + 1
+                        self.moves += 1
+
+    def found(self) -> list[tuple[str, int]]:
+        """All that is there, when every lock has ended."""
+        found = []
+        end_s = time.monotonic() + 2 * LOCK_S
+        with self.client() as client, client.receiver(self.queue) as receiver:
+            while time.monotonic() < end_s:
+                for message in receiver.receive(TOKENS, timeout=1):
+                    found.append(read(message.body))
+                    receiver.complete(message)
+        return sorted(found)
+
+
+def step(token: str, number: int) -> Message:
+    return Message(f"{token}:{number}".encode(), partition_key=token)
+
+
+def read(body: object) -> tuple[str, int]:
+    assert isinstance(body, bytes)
+    token, number = body.decode().split(":")
+    return token, int(number)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("partitioned", [False, True], ids=["conventional", "partitioned"])
+def test_T5_no_kill_parts_what_a_transaction_joins(partitioned: bool, tmp_path: Path) -> None:
+    chance = random.Random(7)
+    with LiveBroker(tmp_path, nodes=2) as broker:
+        queue = broker.create_queue(
+            "tokens", enable_partitioning=partitioned, lock_duration=timedelta(seconds=LOCK_S),
+            max_delivery_count=1000,
+        )  # fmt: skip
+        tokens = Tokens(broker.connection_string, queue)
+        tokens.put_in()
+        workers = [threading.Thread(target=tokens.work, daemon=True) for _ in range(WORKERS)]
+        for worker in workers:
+            worker.start()
+        for kill in range(KILLS):
+            time.sleep(chance.uniform(*BETWEEN_KILLS_S))
+            if kill % 2:
+                node = chance.randrange(broker.nodes)
+                broker.wait_for_successor(node, broker.kill(node))
+            else:
+                broker.kill_all()
+                broker.start()
+        broker.wait_until_healthy()
+        time.sleep(1)
+        tokens.is_over.set()
+        for worker in workers:
+            worker.join(60)
+        assert tokens.moves > TOKENS
+        assert not tokens.wrong
+        found = tokens.found()
+    assert [token for token, _ in found] == sorted(tokens.committed)
+    for token, number in found:
+        # The answer to the last commit may have been lost.
+        assert number >= tokens.committed[token]
