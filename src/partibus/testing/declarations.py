@@ -28,8 +28,12 @@ def new_key() -> str:
 
 def queue_of(name: str, properties: Mapping[str, object], profile: Profile) -> QueueDescription:
     """The queue with these properties."""
-    public = {_public_name(key): _plain(value) for key, value in properties.items()}
-    return read_queue(name, public, profile)
+    return read_queue(name, public_properties(properties), profile)
+
+
+def public_properties(properties: Mapping[str, object]) -> dict[str, object]:
+    """The same properties as descriptions name and write them."""
+    return {_public_name(key): _plain(value) for key, value in properties.items()}
 
 
 def rule_of(name: str, rights: Iterable[str]) -> AccessRule:

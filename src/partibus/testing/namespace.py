@@ -25,7 +25,13 @@ from partibus.store import Store
 from partibus.store.catalog import Catalog, NamespaceSettings
 from partibus.store.memory import MemoryStore
 from partibus.store.sqlite import SqliteStore
-from partibus.testing.declarations import connection_string, new_key, queue_of, rule_of
+from partibus.testing.declarations import (
+    connection_string,
+    new_key,
+    public_properties,
+    queue_of,
+    rule_of,
+)
 from partibus.testing.movable_clock import MovableClock
 
 STORES = 16
@@ -118,6 +124,11 @@ class Namespace:
         description = queue_of(name, properties, self._settings.profile)
         self._change(lambda catalog: catalog.create_queue(description, self.clock.now_ms()))
         return name
+
+    def update_queue(self, name: str, **properties: object) -> None:
+        """Change properties of a queue, named as in create_queue (`status="SendDisabled"`)."""
+        public = public_properties(properties)
+        self._change(lambda catalog: catalog.update_queue(name, public, self.clock.now_ms()))
 
     def delete_queue(self, name: str) -> None:
         """Delete a queue with its messages."""

@@ -24,6 +24,7 @@ from azure.servicebus import (
 from azure.servicebus.exceptions import (
     MessageLockLostError,
     MessageNotFoundError,
+    MessagingEntityDisabledError,
     ServiceBusError,
 )
 
@@ -371,6 +372,48 @@ def test_messages_expire_without_a_receiver_but_not_deferred_scheduled_or_dead_o
         assert texts(take(receiver, 1)) == ["scheduled"]
     with client.get_queue_receiver(queue, sub_queue=DEAD) as receiver:
         eventually(lambda: len(peek_all(receiver)) == 21)
+
+
+# Status -----------------------------------------------------------------------------------------
+
+
+def test_a_change_of_status_reaches_open_links(
+    namespace: Namespace, client: ServiceBusClient, queue: str
+) -> None:
+    with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        sender.send_messages(ServiceBusMessage("a"))
+        (message,) = take(receiver, 1)
+        namespace.update_queue(queue, status="SendDisabled")
+        with pytest.raises(MessagingEntityDisabledError):
+            sender.send_messages(ServiceBusMessage("b"))
+        with pytest.raises(MessagingEntityDisabledError):
+            sender.schedule_messages(ServiceBusMessage("b"), at(60))
+        receiver.abandon_message(message)
+        namespace.update_queue(queue, status="ReceiveDisabled")
+        sender.send_messages(ServiceBusMessage("b"))
+        with pytest.raises(MessagingEntityDisabledError):
+            receiver.receive_messages(1, max_wait_time=WAIT_S)
+        namespace.update_queue(queue, status="Disabled")
+        with pytest.raises(MessagingEntityDisabledError):
+            sender.send_messages(ServiceBusMessage("c"))
+        namespace.update_queue(queue, status="Active")
+        sender.send_messages(ServiceBusMessage("c"))
+        assert sorted(texts(take(receiver, 3))) == ["a", "b", "c"]
+
+
+def test_an_idle_queue_is_deleted(namespace: Namespace, client: ServiceBusClient) -> None:
+    queue = namespace.create_queue("idle", auto_delete_on_idle=timedelta(minutes=5))
+    send(client, queue, "a")
+    namespace.clock.advance(240)
+    send(client, queue, "b")
+    namespace.clock.advance(240)
+    with client.get_queue_receiver(queue) as receiver:
+        assert sorted(texts(peek_all(receiver))) == ["a", "b"]
+    # Looked at every half minute.
+    namespace.clock.advance(301)
+    namespace.clock.advance(31)
+    with pytest.raises(ServiceBusError), client.get_queue_sender(queue) as sender:
+        sender.send_messages(ServiceBusMessage("c"))
 
 
 def take_peek(receiver: ServiceBusReceiver) -> list[ServiceBusReceivedMessage]:
