@@ -10,9 +10,10 @@ import pytest
 
 from partibus.store.memory import MemoryStore
 from partibus.store.sqlite import SqliteStore
-from partibus.testing.contracts import MakeStore, check_store
+from partibus.testing.contracts import MakeStore, check_store, made_changes
 from partibus.testing.disk import SimulatedDisk
 from partibus.testing.lookup_contracts import check_lookups
+from partibus.testing.session_contracts import check_sessions
 
 
 def test_a_store_in_memory_keeps_the_contract() -> None:
@@ -42,3 +43,26 @@ def places(tmp_path: Path) -> Callable[[], MakeStore]:
         return lambda: SqliteStore(path, "test")
 
     return place
+
+
+def test_a_store_keeps_sessions_and_their_states(places: Callable[[], MakeStore]) -> None:
+    check_sessions(MemoryStore())
+    check_sessions(SimulatedDisk().open())
+    store = places()()
+    check_sessions(store)
+    store.close()
+
+
+def test_T6_the_state_of_a_session_is_there_when_the_file_is_opened_again(
+    places: Callable[[], MakeStore],
+) -> None:
+    open_store = places()
+    store = open_store()
+    changes = made_changes(1, created=True)
+    changes.states = {"s": (b"kept", 7)}
+    store.commit([changes])
+    store.close()
+    store = open_store()
+    assert store.session_state(1, "s") == b"kept"
+    assert store.sessions(1, None, 10, 6) == ["s"]
+    store.close()

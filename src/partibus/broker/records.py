@@ -244,12 +244,12 @@ class Changes:
     `added` are new entries in order of position; `removed` positions whose entries are gone for
     good; `updated` entries whose deliveries, state or times changed in place; `rewritten` entries
     whose content changed as well (a receiver modified their properties); `sighted` are messages
-    that are to be known again (duplicate detection).
+    that are to be known again (duplicate detection), `states` what sessions keep from now on.
     """
 
     __slots__ = (
         "added", "counters", "created", "due_ms", "expires_ms", "key", "number", "removed",
-        "rewritten", "sighted", "updated",
+        "rewritten", "sighted", "states", "updated",
     )  # fmt: skip
 
     def __init__(self, number: int, key: FragmentKey, created: bool) -> None:
@@ -262,6 +262,8 @@ class Changes:
         self.updated: list[Entry] = []
         self.rewritten: list[Entry] = []
         self.sighted: list[Sighting] = []
+        # By session: its state, None where it has none any more, and when that was said.
+        self.states: dict[str, tuple[bytes | None, int]] = {}
         self.counters: Counters = Counters()
         # The earliest times at which one of these becomes active, or expires; 0: none does.
         self.due_ms = 0
@@ -279,6 +281,14 @@ class Moment(NamedTuple):
     at_ms: int
     number: int
     position: int
+
+
+class Head(NamedTuple):
+    """A session that has messages: where the oldest of them stands, and since when."""
+
+    position: int
+    session: str
+    enqueued_ms: int
 
 
 class FragmentSummary(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from partibus.broker.records import Changes, Digest, Entry, FragmentSummary, Moment
+from partibus.broker.records import Changes, Digest, Entry, FragmentSummary, Head, Moment
 
 
 class StoreError(Exception):
@@ -68,6 +68,27 @@ class Store(Protocol):
 
     def forget(self, now_ms: int) -> bool:
         """Drop one bucket of sightings that no window reaches any more; True if there was one."""
+
+    def heads(self, number: int, after: int, count: int) -> tuple[list[Head], int]:
+        """The sessions of the next `count` active entries with position > after.
+
+        Each with the first of these entries, in order of position; and the position of the last
+        entry looked at, 0 where nothing lies behind it.
+        """
+
+    def scan_session(
+        self, number: int, session: str, after: int, count: int, size: int
+    ) -> list[Entry]:
+        """As scan, the entries of one session only."""
+
+    def session_state(self, number: int, session: str) -> bytes | None:
+        """What a session keeps; None where it keeps nothing."""
+
+    def sessions(self, number: int, after: str | None, count: int, since_ms: int) -> list[str]:
+        """Names of sessions that have active entries or a state, in order, from `after` on.
+
+        Where `since_ms` is not negative: only those whose state was set later than that.
+        """
 
     def drop(self, number: int, count: int) -> bool:
         """Remove up to `count` entries of a fragment nobody needs; True once all of it is gone."""

@@ -7,8 +7,9 @@ until it is committed too. Nothing here is durable.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from heapq import nsmallest
+from itertools import islice
 
 from partibus.broker.records import (
     Bucket,
@@ -18,6 +19,7 @@ from partibus.broker.records import (
     Entry,
     FragmentKey,
     FragmentSummary,
+    Head,
     Moment,
     State,
     SubQueue,
@@ -33,7 +35,7 @@ _STALE_MIN = 64
 class _Fragment:
     __slots__ = (
         "base", "counters", "entries", "has_expiring", "has_scheduled", "key", "last", "order",
-        "stale",
+        "stale", "states",
     )  # fmt: skip
 
     def __init__(self, key: FragmentKey) -> None:
@@ -45,11 +47,20 @@ class _Fragment:
         self.stale = 0
         # Positions are never used again, so each one added is higher than all before.
         self.last = 0
+        # The states of sessions, and when they were set.
+        self.states: dict[str, tuple[bytes, int]] = {}
         # What is added to a position to get the sequence number, but for dead letters.
         self.base = key.partition << SEQUENCE_BITS
         # Whether there ever was one: most fragments need not be looked through.
         self.has_scheduled = False
         self.has_expiring = False
+
+    def active(self, after: int) -> Iterator[Entry]:
+        """Active entries with position > after, in order."""
+        for index in range(bisect_right(self.order, after), len(self.order)):
+            entry = self.entries.get(self.order[index])
+            if entry is not None and entry.state == State.ACTIVE:
+                yield entry
 
     def keep(self, entry: Entry) -> None:
         self.entries[entry.position] = duplicate(entry)
@@ -114,25 +125,60 @@ class MemoryStore:
             for entry in changes.rewritten:
                 fragment.keep(entry)
             fragment.remove(changes.removed)
+            for session, (state, at_ms) in changes.states.items():
+                if state is None:
+                    fragment.states.pop(session, None)
+                else:
+                    fragment.states[session] = state, at_ms
             for digest, at_ms, bucket in changes.sighted:
                 self._history.setdefault(bucket, {})[digest] = at_ms
 
     def scan(self, number: int, after: int, count: int, size: int) -> list[Entry]:
         """Active entries with position > after, in order, within `count` and `size`."""
         self._check_open()
-        found: list[Entry] = []
+        fragment = self._fragments.get(number)
+        return _within(fragment.active(after), count, size) if fragment else []
+
+    def heads(self, number: int, after: int, count: int) -> tuple[list[Head], int]:
+        """The sessions of the next active entries, and the last place looked at (0: the end)."""
+        self._check_open()
+        fragment = self._fragments.get(number)
+        looked_at = list(islice(fragment.active(after), count)) if fragment else []
+        found: dict[str, Head] = {}
+        for entry in looked_at:
+            if entry.session is not None and entry.session not in found:
+                found[entry.session] = Head(entry.position, entry.session, entry.enqueued_ms)
+        return list(found.values()), looked_at[-1].position if len(looked_at) == count else 0
+
+    def scan_session(
+        self, number: int, session: str, after: int, count: int, size: int
+    ) -> list[Entry]:
+        """Active entries of a session with position > after, in order."""
+        self._check_open()
         fragment = self._fragments.get(number)
         if fragment is None:
-            return found
-        gathered = 0
-        for index in range(bisect_right(fragment.order, after), len(fragment.order)):
-            if len(found) >= count or (found and gathered >= size):
-                break
-            entry = fragment.entries.get(fragment.order[index])
-            if entry is not None and entry.state == State.ACTIVE:
-                found.append(duplicate(entry))
-                gathered += entry.size
-        return found
+            return []
+        of_session = (entry for entry in fragment.active(after) if entry.session == session)
+        return _within(of_session, count, size)
+
+    def session_state(self, number: int, session: str) -> bytes | None:
+        """What a session keeps; None where it keeps nothing."""
+        self._check_open()
+        fragment = self._fragments.get(number)
+        return fragment.states.get(session, (None, 0))[0] if fragment else None
+
+    def sessions(self, number: int, after: str | None, count: int, since_ms: int) -> list[str]:
+        """Names of sessions, in order, from `after` on."""
+        self._check_open()
+        fragment = self._fragments.get(number)
+        if fragment is None:
+            return []
+        names = {name for name, (_, at_ms) in fragment.states.items() if at_ms > since_ms}
+        if since_ms < 0:
+            names |= {entry.session for entry in fragment.active(0) if entry.session is not None}
+        # In the order of their bytes, as a file has them.
+        ordered = sorted(names, key=str.encode)
+        return [n for n in ordered if after is None or n.encode() > after.encode()][:count]
 
     def find(self, number: int, positions: list[int]) -> list[Entry]:
         """The entries at these positions, in any state, in order of position."""
@@ -255,6 +301,17 @@ class MemoryStore:
     def _check_open(self) -> None:
         if self._closed:
             raise StoreError("this store was closed")
+
+
+def _within(entries: Iterator[Entry], count: int, size: int) -> list[Entry]:
+    found: list[Entry] = []
+    gathered = 0
+    for entry in entries:
+        if len(found) >= count or (found and gathered >= size):
+            break
+        found.append(duplicate(entry))
+        gathered += entry.size
+    return found
 
 
 def duplicate(entry: Entry) -> Entry:

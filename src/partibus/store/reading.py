@@ -13,7 +13,7 @@ from typing import Any, cast
 import apsw
 import msgspec
 
-from partibus.broker.records import POSITION_BITS, POSITION_MAX, Entry, Moment
+from partibus.broker.records import POSITION_BITS, POSITION_MAX, Entry, Head, Moment
 from partibus.store import statements
 
 # Where the columns of statements._as_json() stand.
@@ -44,6 +44,49 @@ def _within(rows: list[Row], size: int) -> list[Row]:
         if gathered >= size:
             return rows[: index + 1]
     return rows
+
+
+def session_rows(
+    cursor: apsw.Cursor, number: int, session: str, after: int, count: int, size: int
+) -> list[Row]:
+    """Rows of a session's active messages after a position, up to a count and a size."""
+    key = (number << POSITION_BITS) + after
+    found = cursor.execute(statements.SCAN_SESSION, (number, session, key, count))
+    return _within(_decode(found), size)
+
+
+def heads(cursor: apsw.Cursor, number: int, after: int, count: int) -> tuple[list[Head], int]:
+    """The sessions of the next active messages, and the last place looked at (0: the end)."""
+    base = number << POSITION_BITS
+    bounds = (base + after, base + POSITION_MAX, count)
+    text, last, looked_at = cursor.execute(statements.SELECT_HEADS, bounds).fetchall()[0]
+    assert isinstance(text, str)
+    found = [Head(*row) for row in _read_rows(text) if row[1] is not None]
+    found.sort()
+    is_end = looked_at is None or cast(int, looked_at) < count
+    return found, 0 if is_end else cast(int, last)
+
+
+def session_names(
+    cursor: apsw.Cursor, number: int, after: str | None, count: int, since_ms: int
+) -> list[str]:
+    """Names of sessions in order, those with messages or a state, or with a new state only."""
+    bounds = (number, after or "", count, after is None)
+    text = cursor.execute(statements.SELECT_STATES, (*bounds, since_ms)).get
+    assert isinstance(text, str)
+    with_state = msgspec.json.decode(text, type=list[str])
+    if since_ms >= 0:
+        return with_state
+    names = set(with_state)
+    while True:
+        text = cursor.execute(statements.SELECT_SESSIONS, bounds).get
+        assert isinstance(text, str)
+        found = msgspec.json.decode(text, type=list[tuple[str, int]])
+        names.update(name for name, is_active in found if is_active)
+        if len(found) < count or len(names) - len(with_state) >= count:
+            # In the order of their bytes, as the file has them.
+            return sorted(names, key=str.encode)[:count]
+        bounds = (number, found[-1][0], count, False)
 
 
 def find_rows(cursor: apsw.Cursor, number: int, positions: list[int]) -> list[Row]:

@@ -96,7 +96,8 @@ CREATE INDEX message_sequence ON message(position >> 44, sequence) WHERE sequenc
 CREATE TABLE session_state(
     number INTEGER NOT NULL,
     session TEXT NOT NULL,
-    state BLOB,
+    state BLOB NOT NULL,
+    updated_ms INTEGER NOT NULL,
     PRIMARY KEY(number, session)
 );
 

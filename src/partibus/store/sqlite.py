@@ -25,6 +25,7 @@ from partibus.broker.records import (
     Entry,
     FragmentKey,
     FragmentSummary,
+    Head,
     Moment,
     SubQueue,
 )
@@ -174,6 +175,33 @@ class SqliteStore:
             history.drop(self._cursor, old)
         self._buckets.discard(old)
         return True
+
+    def heads(self, number: int, after: int, count: int) -> tuple[list[Head], int]:
+        """The sessions of the next active entries, and the last place looked at (0: the end)."""
+        with self._errors:
+            return reading.heads(self._cursor, number, after, count)
+
+    def scan_session(
+        self, number: int, session: str, after: int, count: int, size: int
+    ) -> list[Entry]:
+        """Active entries of a session with position > after, in order of position."""
+        if count <= 0 or number not in self._sequence_bases:
+            return []
+        with self._errors:
+            rows = reading.session_rows(self._cursor, number, session, after, count, size)
+            return reading.entries(self._cursor, number, rows, self._sequence_bases[number])
+
+    def session_state(self, number: int, session: str) -> bytes | None:
+        """What a session keeps; None where it keeps nothing."""
+        with self._errors:
+            state = self._cursor.execute(statements.SELECT_STATE, (number, session)).get
+        assert state is None or isinstance(state, bytes)
+        return state
+
+    def sessions(self, number: int, after: str | None, count: int, since_ms: int) -> list[str]:
+        """Names of sessions, in order, from `after` on."""
+        with self._errors:
+            return reading.session_names(self._cursor, number, after, count, since_ms)
 
     def drop(self, number: int, count: int) -> bool:
         """Remove up to `count` entries of a fragment nobody needs; True once all of it is gone."""

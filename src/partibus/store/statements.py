@@ -134,6 +134,10 @@ SCAN = _as_json(
     " ORDER BY position LIMIT ?"
 )
 FIND = _as_json("SELECT * FROM message WHERE position IN (SELECT value FROM carray(?))")
+SCAN_SESSION = _as_json(
+    "SELECT * FROM message WHERE position >> 44 = ? AND state = 0 AND session = ?"
+    " AND position > ? ORDER BY position LIMIT ?"
+)
 SELECT_CONTENT = "SELECT content FROM message WHERE position = ?"
 SELECT_BODY = "SELECT id, content FROM body WHERE id = ?"
 SELECT_BODIES = "SELECT id, content FROM body WHERE id IN (SELECT value FROM carray(?))"
@@ -173,6 +177,43 @@ EXPIRING = _moments(
     " WHERE expires_ms BETWEEN ?1 AND ?3 AND (expires_ms > ?1 OR position > ?2)"
     " ORDER BY expires_ms, position LIMIT ?4"
 )
+
+# The sessions of the next messages, each where it comes first, and the last place looked at.
+SELECT_HEADS = f"""
+    SELECT json_group_array(json_array(position, session, enqueued_ms)), max(last), sum(count)
+    FROM (SELECT min(position) & {POSITION_MAX} AS position, session,
+                 min(enqueued_ms) AS enqueued_ms,
+                 max(position) & {POSITION_MAX} AS last, count(*) AS count
+          FROM (SELECT position, session, enqueued_ms FROM message
+                WHERE position > ? AND position <= ? AND state = 0 ORDER BY position LIMIT ?)
+          GROUP BY session)"""
+SELECT_STATE = "SELECT state FROM session_state WHERE number = ? AND session = ?"
+SET_STATE = (
+    "INSERT OR REPLACE INTO session_state(number, session, state, updated_ms) VALUES (?, ?, ?, ?)"
+)
+CLEAR_STATE = "DELETE FROM session_state WHERE number = ? AND session = ?"
+# From each session straight to the next, however many messages it has; and whether any is active.
+SELECT_SESSIONS = """
+    WITH RECURSIVE
+    found(session, count) AS (
+        SELECT (SELECT session FROM message
+                WHERE position >> 44 = ?1 AND session >= ?2 AND (?4 OR session > ?2)
+                ORDER BY session LIMIT 1), 1
+        UNION ALL
+        SELECT (SELECT session FROM message
+                WHERE position >> 44 = ?1 AND session > found.session
+                ORDER BY session LIMIT 1), count + 1
+        FROM found WHERE found.session IS NOT NULL AND count < ?3
+    )
+    SELECT json_group_array(json_array(session, EXISTS (
+        SELECT 1 FROM message
+        WHERE position >> 44 = ?1 AND message.session = found.session AND state = 0)))
+    FROM found WHERE session IS NOT NULL"""
+SELECT_STATES = """
+    SELECT json_group_array(session) FROM (
+        SELECT session FROM session_state
+        WHERE number = ?1 AND session >= ?2 AND (?4 OR session > ?2) AND updated_ms > ?5
+        ORDER BY session LIMIT ?3)"""
 
 # The position up to which a fragment holds that many entries, from its first.
 DROP_END = """

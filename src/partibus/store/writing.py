@@ -43,6 +43,9 @@ def write(cursor: apsw.Cursor, batch: list[Changes]) -> None:
             gathered.rewrite(base, entry)
         removed.extend([base + position for position in changes.removed])
     gathered.write(cursor)
+    for changes in batch:
+        if changes.states:
+            write_states(cursor, changes)
     if removed:
         remove(cursor, removed)
     write_counters(cursor, batch)
@@ -156,6 +159,15 @@ def _rare(entry: Entry, sequence: int | None) -> tuple[Value, ...]:
         entry.hops or None,
         entry.source,
     )
+
+
+def write_states(cursor: apsw.Cursor, changes: Changes) -> None:
+    """Keep what sessions keep from now on. Rare, so one row a statement."""
+    for session, (state, at_ms) in changes.states.items():
+        if state is None:
+            cursor.execute(statements.CLEAR_STATE, (changes.number, session))
+        else:
+            cursor.execute(statements.SET_STATE, (changes.number, session, state, at_ms))
 
 
 def _execute_rows(cursor: apsw.Cursor, rows: Rows, values: list[Value]) -> None:

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from partibus.broker.records import Changes, Digest, Entry, FragmentSummary, Moment
+from partibus.broker.records import Changes, Digest, Entry, FragmentSummary, Head, Moment
 from partibus.store import StoreError, StoreInUse
 from partibus.store.memory import MemoryStore
 
@@ -173,6 +173,24 @@ class SimulatedStore:
     def forget(self, now_ms: int) -> bool:
         """Drop one old bucket of sightings."""
         return self._open().forget(now_ms)
+
+    def heads(self, number: int, after: int, count: int) -> tuple[list[Head], int]:
+        """The sessions of the next active entries."""
+        return self._open().heads(number, after, count)
+
+    def scan_session(
+        self, number: int, session: str, after: int, count: int, size: int
+    ) -> list[Entry]:
+        """Active entries of a session."""
+        return self._open().scan_session(number, session, after, count, size)
+
+    def session_state(self, number: int, session: str) -> bytes | None:
+        """What a session keeps."""
+        return self._open().session_state(number, session)
+
+    def sessions(self, number: int, after: str | None, count: int, since_ms: int) -> list[str]:
+        """Names of sessions."""
+        return self._open().sessions(number, after, count, since_ms)
 
     def drop(self, number: int, count: int) -> bool:
         """Remove up to `count` entries of a fragment."""
