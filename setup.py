@@ -21,9 +21,9 @@ from setuptools import setup
 HOT_ROOMS = {
     "wire": "codec frames message_build message_patch message_scan octets transfer",
     "engine": "channels connection delivery endpoint handshake link output session states",
-    "broker": "records window locks fragment",
+    "broker": "records window locks fragment sessions session_fragment",
     "store": "writing",
-    "runtime": "dispenser",
+    "runtime": "dispenser session_dispenser",
 }
 HOT_MODULES = tuple(
     f"src/partibus/{room}/{name}.py" for room, names in HOT_ROOMS.items() for name in names.split()

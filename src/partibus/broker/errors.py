@@ -122,6 +122,34 @@ class TransactionInDoubt(Refusal):
     status = 500
 
 
+class SessionLockLost(Refusal):
+    """The session's lock has expired, or is another's."""
+
+    condition = "com.microsoft:session-lock-lost"
+    status = 410
+
+
+class SessionCannotBeLocked(Refusal):
+    """Another receiver holds the session."""
+
+    condition = "com.microsoft:session-cannot-be-locked"
+    status = 410
+
+
+class SessionNotFound(Refusal):
+    """There is no such session, or none at all; the status says "nothing", not "failed"."""
+
+    condition = "com.microsoft:session-not-found"
+    status = 204
+
+
+class OperationTimedOut(Refusal):
+    """What was waited for did not come in time."""
+
+    condition = "com.microsoft:timeout"
+    status = 408
+
+
 class NotImplementedHere(Refusal):
     """An operation that exists elsewhere, but not here."""
 
@@ -151,6 +179,10 @@ _BY_CONDITION = {
         EntityAlreadyExists,
         MessageLockLost,
         MessageNotFound,
+        SessionLockLost,
+        SessionCannotBeLocked,
+        SessionNotFound,
+        OperationTimedOut,
         TransactionUnknown,
         TransactionRolledBack,
         TransactionInDoubt,

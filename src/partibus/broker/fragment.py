@@ -66,6 +66,8 @@ class Settings(Protocol):
     def requires_duplicate_detection(self) -> bool: ...
     @property
     def duplicate_window_ms(self) -> int: ...
+    @property
+    def requires_session(self) -> bool: ...
 
 
 class Fragment:
@@ -367,11 +369,10 @@ class Fragment:
         has, which are `stored`, what is only there. Whoever is locked or deferred stays.
         """
         expired = self.window.take_expired(now_ms)
-        gap_from, gap_to = self.window.gap_from, self.window.gap_to
         expired += [
             entry
             for entry in stored
-            if gap_from < entry.position <= gap_to
+            if self.window.is_on_disk_only(entry)
             and entry.state == State.ACTIVE
             and self._is_over(entry, now_ms)
             and self._is_free(entry)

@@ -43,6 +43,10 @@ class Window:
         """Whether there may be entries on disk that are not in memory."""
         return self.gap_to > self.gap_from
 
+    def is_on_disk_only(self, entry: Entry) -> bool:
+        """Whether an active entry was left to the disk."""
+        return self.gap_from < entry.position <= self.gap_to
+
     @property
     def wants_more(self) -> bool:
         """Whether the next part of the backlog should be read in."""
