@@ -57,13 +57,11 @@ def test_every_spelling_of_an_address_is_understood(world: Any, address: str) ->
         ("", "com.microsoft:argument-error"),
         ("amqps://host/", "com.microsoft:argument-error"),
         ("a" * 2000, "com.microsoft:argument-error"),
-        ("sessions", "amqp:not-implemented"),
         ("closed", "com.microsoft:entity-disabled"),
     ],
 )
 def test_a_sender_to_the_wrong_place_is_refused(world: Any, address: str, condition: str) -> None:
     world.create_queue("q")
-    world.create_queue("sessions", requires_session=True)
     world.create_queue("closed", status="SendDisabled")
     client = world.authorised()
     link = client.sender(address)
@@ -84,10 +82,12 @@ def test_a_session_filter_on_a_queue_without_sessions_is_not_allowed(world: Any)
         assert "sessionful message receiver cannot be created" in text
 
 
-def test_a_queue_with_sessions_is_refused_clearly_but_not_its_dead_letters(world: Any) -> None:
+def test_a_queue_with_sessions_has_no_plain_receivers_but_its_dead_letters_do(world: Any) -> None:
     world.create_queue("q", requires_session=True)
     client = world.authorised()
-    assert client.error_of(client.receiver("q"))[0] == "amqp:not-implemented"
+    condition, text = client.error_of(client.receiver("q"))
+    assert condition == "amqp:not-allowed"
+    assert "non-sessionful message receiver" in text
     assert client.answer_of(client.receiver("q/$deadletterqueue")).source is not None
 
 

@@ -108,7 +108,6 @@ def test_the_last_word_is_ready(tmp_path: Path) -> None:
     )
     assert "SharedAccessKey=SAS_KEY_VALUE;" in text
     assert "not served yet:    topics (t)" in text
-    assert "not served yet:    sessions (q)" in text
     assert "duplicate detection" not in text
     assert str(tmp_path) in text
     assert said[-1] == "ready"

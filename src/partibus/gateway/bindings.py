@@ -88,8 +88,8 @@ class Carrier(Protocol):
     def release(self, size: int) -> None:
         """They are now."""
 
-    def bindings_of(self, session: Session) -> list[Binding]:
-        """The bindings of a session's links."""
+    def bindings_of(self, session: Session | None) -> list[Binding]:
+        """The bindings of a session's links; of all links where none is named."""
         raise NotImplementedError
 
     def count_at(self, path: str) -> int:

@@ -13,11 +13,13 @@ from partibus.broker.errors import (
     EntityDisabled,
     InvalidArgument,
     InvalidOperation,
+    NotImplementedHere,
     Refusal,
 )
 from partibus.broker.message import Incoming, read_message
 from partibus.broker.records import SubQueue
 from partibus.gateway.calls import Call
+from partibus.gateway.session_requests import session_holder
 from partibus.runtime import numbered
 from partibus.runtime.requests import Delivered
 from partibus.wire.values import Array, Int, Long
@@ -58,6 +60,8 @@ def receive_by_sequence_number(call: Call) -> None:
     if not entity.description.allows_receive:
         raise EntityDisabled(f"The messaging entity '{entity.name}' is disabled for receiving.")
 
+    session = session_holder(call).session if call.has_sessions else None
+
     def done(messages: list[Delivered], refusal: Refusal | None) -> None:
         if refusal is not None:
             call.refuse(refusal)
@@ -65,7 +69,13 @@ def receive_by_sequence_number(call: Call) -> None:
             call.answer({"messages": [_received(each) for each in messages]})
 
     numbered.receive_deferred(
-        call.carrier.node, entity, call.subqueue, sequences, done, delete=mode == _SETTLED_FIRST
+        call.carrier.node,
+        entity,
+        call.subqueue,
+        sequences,
+        done,
+        delete=mode == _SETTLED_FIRST,
+        session=session,
     )
 
 
@@ -127,6 +137,8 @@ def cancel_scheduled_message(call: Call) -> None:
 
 def batch_delete_messages(call: Call) -> None:
     """Remove messages that nobody holds and that are not newer than a time."""
+    if call.has_sessions:
+        raise NotImplementedHere("Messages of sessions cannot be deleted in batches.")
     count = min(call.whole("message-count", least=1), DELETE_MESSAGES_MAX)
     until_ms = call.whole("enqueued-time-utc")
 

@@ -52,6 +52,11 @@ class Call:
         self.origin.respond(self.request, properties, body)
 
     @property
+    def has_sessions(self) -> bool:
+        """Whether messages are had by session here; dead letters are not."""
+        return self.entity.description.requires_session and self.subqueue is SubQueue.ACTIVE
+
+    @property
     def body(self) -> dict[object, object]:
         """The map that the request carries."""
         if not isinstance(self.request.body, dict):

@@ -332,9 +332,9 @@ class GatewayConnection(asyncio.Protocol):
         """The time of this turn."""
         return self._now_ms
 
-    def bindings_of(self, session: Session) -> list[Binding]:
-        """The bindings of a session's links."""
-        return [binding for binding in self._bindings if binding.link.session is session]
+    def bindings_of(self, session: Session | None) -> list[Binding]:
+        """The bindings of a session's links; of all where none is named."""
+        return [b for b in self._bindings if session is None or b.link.session is session]
 
     def count_at(self, path: str) -> int:
         """How many links are bound to this path."""

@@ -18,8 +18,9 @@ from partibus.engine.events import Settlements
 from partibus.engine.link import SenderLink
 from partibus.gateway.bindings import Binding, Carrier
 from partibus.gateway.outcomes import read_outcome
-from partibus.runtime.receiving import ReceiveMode
+from partibus.runtime.receiving import ReceiveMode, Receiver
 from partibus.runtime.requests import Delivered
+from partibus.runtime.settling import LOCK_LOST
 from partibus.wire.performatives import (
     ACCEPTED,
     RELEASED,
@@ -56,6 +57,8 @@ class Consumer(Binding):
     """The sending end of a client's receiver."""
 
     right = Right.LISTEN
+    # What is said of a settlement that comes too late.
+    lock_lost: Refusal = LOCK_LOST
 
     def __init__(
         self, carrier: Carrier, link: SenderLink, path: str, entity: Entity, subqueue: SubQueue
@@ -68,7 +71,7 @@ class Consumer(Binding):
         attach = link.peer_attach
         self._settled = attach is not None and attach.snd_settle_mode == 1
         mode = ReceiveMode.RECEIVE_AND_DELETE if self._settled else ReceiveMode.PEEK_LOCK
-        self._receiver = carrier.node.receiver(entity, subqueue, mode, self._deliver, self._lost)
+        self._receiver = self._receive(entity, subqueue, mode)
         self._surplus: list[tuple[bytes, bytes]] = []
         self._draining = False
         self._is_over = False
@@ -77,6 +80,9 @@ class Consumer(Binding):
         self._completed_unasked: Handed = []
         # Answers that are due, by the state they carry.
         self._answers: list[tuple[list[int], object]] = []
+
+    def _receive(self, entity: Entity, subqueue: SubQueue, mode: ReceiveMode) -> Receiver:
+        return self._carrier.node.receiver(entity, subqueue, mode, self._deliver, self._lost)
 
     @property
     def link(self) -> SenderLink:
@@ -198,7 +204,7 @@ class Consumer(Binding):
         self._carrier.hold(SETTLEMENT_BYTES * len(handed))
         tokens = [token for _, token in handed]
         done = self._when_settled(handed, echo)
-        self._carrier.node.settle(self._entity, tokens, settlement, done)
+        self._carrier.node.settle(self._entity, tokens, settlement, done, self.lock_lost)
 
     def _when_settled(self, handed: Handed, echo: object) -> Callable[[dict[bytes, Refusal]], None]:
         def done(refused: dict[bytes, Refusal]) -> None:

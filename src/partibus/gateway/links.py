@@ -29,10 +29,10 @@ from partibus.gateway.coordinator import bind_coordinator
 from partibus.gateway.dialogue import RequestLink, ResponseLink
 from partibus.gateway.publisher import Publisher
 from partibus.gateway.requests import answer_management
-from partibus.wire.performatives import Attach, Coordinator, Source
+from partibus.gateway.session_consumer import SessionConsumer, read_session_filter
+from partibus.wire.performatives import Attach, Coordinator
 from partibus.wire.values import ULong
 
-SESSION_FILTER = "com.microsoft:session-filter"
 ENTITY_TYPE = "com.microsoft:entity-type"
 ENTITY_TYPE_QUEUE = 0
 TRANSFER_DESTINATION = "com.microsoft:transfer-destination-address"
@@ -123,8 +123,6 @@ def _bind_publisher(carrier: Carrier, link: ReceiverLink, attach: Attach, path: 
         raise InvalidOperation(f"'{path}' is a sub-queue: messages cannot be sent to it.")
     if not entity.description.allows_send:
         raise EntityDisabled(f"The messaging entity '{entity.name}' is disabled for sending.")
-    if entity.description.requires_session:
-        raise NotImplementedHere(f"'{entity.name}' requires sessions, which are not served yet.")
     size = entity.description.max_message_bytes
     link.message_size_max = max(link.message_size_max, size + OVERSIZE_BYTES)
     link.accept(
@@ -141,9 +139,11 @@ def _bind_consumer(carrier: Carrier, link: SenderLink, attach: Attach, path: str
     _authorise(carrier, path, Right.LISTEN)
     entity, subqueue = carrier.node.resolve(path)
     _check_type(attach, entity)
-    _check_sessions(attach.source, entity, subqueue)
+    session = read_session_filter(attach.source, entity, subqueue)
     if not entity.description.allows_receive:
         raise EntityDisabled(f"The messaging entity '{entity.name}' is disabled for receiving.")
+    if session is not None:
+        return SessionConsumer(carrier, link, path, entity, session)
     link.accept(
         max_message_size=entity.description.max_message_bytes,
         properties={TRACKING_PROPERTY: carrier.tracking.new_id()},
@@ -156,17 +156,3 @@ def _check_type(attach: Attach, entity: Entity) -> None:
     kind = (attach.properties or {}).get(ENTITY_TYPE)
     if isinstance(kind, int) and kind != ENTITY_TYPE_QUEUE:
         raise InvalidOperation(f"'{entity.name}' is a queue, not what the link asks for.")
-
-
-def _check_sessions(source: object, entity: Entity, subqueue: SubQueue) -> None:
-    filters = source.filter if isinstance(source, Source) else None
-    wants_session = any(str(name).startswith(SESSION_FILTER) for name in filters or ())
-    # The dead letters of an entity with sessions are a plain queue.
-    has_sessions = entity.description.requires_session and subqueue is SubQueue.ACTIVE
-    if has_sessions:
-        raise NotImplementedHere(f"'{entity.name}' requires sessions, which are not served yet.")
-    if wants_session:
-        raise InvalidOperation(
-            f"A sessionful message receiver cannot be created on '{entity.name}': it does not "
-            "require sessions."
-        )

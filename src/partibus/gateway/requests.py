@@ -26,6 +26,8 @@ from partibus.gateway.bindings import Carrier
 from partibus.gateway.calls import Call
 from partibus.gateway.dialogue import Request, RequestLink
 from partibus.gateway.outcomes import as_optional_text, encode_changes
+from partibus.gateway.session_requests import SESSION_OPERATIONS
+from partibus.runtime.settling import LOCK_LOST, SESSION_LOCK_LOST
 from partibus.wire.values import Array, Timestamp
 
 # The spelling is the protocol's.
@@ -60,6 +62,10 @@ def answer_management(
 
 
 def _renew_lock(call: Call) -> None:
+    if call.has_sessions:
+        raise InvalidOperation(
+            f"Messages of '{call.entity.name}' have no locks of their own; renew the session's."
+        )
     tokens = call.tokens()
 
     def done(refused: dict[bytes, Refusal], until_ms: int) -> None:
@@ -100,7 +106,8 @@ def _update_disposition(call: Call) -> None:
         else:
             call.answer({})
 
-    call.carrier.node.settle(call.entity, tokens, settlement, done)
+    lost = SESSION_LOCK_LOST if call.has_sessions else LOCK_LOST
+    call.carrier.node.settle(call.entity, tokens, settlement, done, lost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,4 +134,5 @@ OPERATIONS = {
         Right.SEND, browsing.cancel_scheduled_message
     ),
     "com.microsoft:batch-delete-messages": Operation(Right.LISTEN, browsing.batch_delete_messages),
+    **{name: Operation(Right.LISTEN, each) for name, each in SESSION_OPERATIONS.items()},
 }

@@ -14,16 +14,18 @@ from partibus.broker.errors import (
     InvalidOperation,
     MessageLockLost,
     Refusal,
+    SessionLockLost,
     TransactionInDoubt,
 )
 from partibus.broker.fragment import Fragment
 from partibus.broker.locks import TOKEN_PREFIX_BYTES
 from partibus.broker.message import Incoming
+from partibus.broker.session_fragment import SessionFragment
 from partibus.broker.settlement import Settlement
 from partibus.broker.transactions import Transaction
 from partibus.runtime.driver import Driver
 from partibus.runtime.requests import DONE, Discharge, Reply, refused
-from partibus.runtime.settling import LOCK_LOST, Group, Stores
+from partibus.runtime.settling import LOCK_LOST, SESSION_LOCK_LOST, Group, Stores
 
 # In the number of a refusal: nothing was staged, so nothing can turn out to have happened.
 NOTHING_DONE = 1
@@ -143,6 +145,8 @@ class Discharging:
                     raise MessageLockLost(LOCK_LOST_TEXT)
                 fragment.check(settlement)
                 if not fragment.holds(tokens, now_ms):
+                    if isinstance(fragment, SessionFragment):
+                        raise SessionLockLost(str(SESSION_LOCK_LOST))
                     raise MessageLockLost(LOCK_LOST_TEXT)
                 partitions.add(fragment.key.partition)
                 settlings.append((fragment, tokens, settlement))

@@ -176,7 +176,7 @@ class Dispenser:
             else:
                 subscriber.waiting = False
             if entries:
-                subscriber.origin.push(subscriber.number, _delivered(fragment, entries))
+                subscriber.origin.push(subscriber.number, as_delivered(fragment, entries))
 
     def _say_empty(self) -> None:
         """Who waits in vain may want to ask elsewhere."""
@@ -194,7 +194,8 @@ class Dispenser:
                 drained(subscriber.delivered)
 
 
-def _delivered(fragment: Fragment, entries: list[Entry]) -> list[Delivered]:
+def as_delivered(fragment: Fragment, entries: list[Entry]) -> list[Delivered]:
+    """The entries as they are handed over, with what the broker says of them."""
     partition = fragment.key.partition
     partition_id = partition if partition else None
     return [

@@ -17,6 +17,7 @@ from partibus.broker.errors import FragmentUnavailable, Refusal
 from partibus.broker.fragment import Fragment, Settings
 from partibus.broker.locks import token_prefix
 from partibus.broker.records import FragmentKey, FragmentSummary, SubQueue
+from partibus.broker.session_fragment import SessionFragment, kind_of_fragment
 from partibus.runtime.agenda import Agenda
 from partibus.runtime.clock import Clock
 from partibus.runtime.deadlines import Deadlines
@@ -175,7 +176,7 @@ class Driver:
     def _make(
         self, key: FragmentKey, number: int, settings: Settings, summary: FragmentSummary | None
     ) -> Fragment:
-        fragment = Fragment(
+        fragment = kind_of_fragment(key, settings)(
             key,
             number,
             self.store,
@@ -464,4 +465,6 @@ class Driver:
             return
         if fragment.advance(now_ms):
             self.touch(fragment)
+            if isinstance(fragment, SessionFragment):
+                self._audience.shown(self, fragment)
         self._deadlines.watch(fragment)

@@ -33,15 +33,20 @@ from partibus.runtime.requests import (
     Drain,
     LastUse,
     Lookup,
+    Rare,
     Renew,
     Reply,
     Request,
     Send,
+    SessionRequest,
     Settle,
     Subscribe,
+    ToFragment,
     Unsubscribe,
     refused,
 )
+from partibus.runtime.session_dispenser import AnyDispenser, SessionDispenser
+from partibus.runtime.session_host import SessionHost
 
 Answer = Callable[[Reply], None]
 EntityById = Callable[[int], Entity | None]
@@ -67,13 +72,14 @@ class Host:
         # The ids of all entities there are.
         self._known = known
         self.drivers: dict[int, Driver] = {}
-        self._dispensers: dict[Desk, Dispenser] = {}
-        self._subscribers: dict[tuple[Origin, int], tuple[Dispenser, Subscriber]] = {}
+        self._dispensers: dict[Desk, AnyDispenser] = {}
+        self.subscribers: dict[tuple[Origin, int], tuple[AnyDispenser, Subscriber]] = {}
         # Sends that may be taken back while they wait for the disk: where, and which positions.
         self._under_way: dict[tuple[Origin, int], tuple[Fragment, range]] = {}
         self._uses = Uses(clock.now_ms())
         # Fragments that an operator or a test has taken down.
         self.down: set[tuple[int, int]] = set()
+        self._sessions = SessionHost(self, clock)
 
     def settings(self, entity_id: int) -> QueueDescription | None:
         """The settings of an entity; None where it does not exist any more."""
@@ -107,10 +113,10 @@ class Host:
         except Refusal as refusal:
             answer(refused(refusal))
 
-    def _handle_rare(
-        self, request: Lookup | LastUse | Discard, origin: Origin, answer: Answer
-    ) -> None:
-        if isinstance(request, Lookup):
+    def _handle_rare(self, request: Rare, origin: Origin, answer: Answer) -> None:
+        if isinstance(request, SessionRequest):
+            self._sessions.handle(request, origin, answer)
+        elif isinstance(request, Lookup):
             self._look_up(request, answer)
         elif isinstance(request, LastUse):
             answer(Reply(number=self._last_use_ms(request)))
@@ -119,8 +125,8 @@ class Host:
 
     def forget(self, origin: Origin) -> None:
         """A gateway is gone: its receivers with it. What they hold comes back when locks end."""
-        for key in [key for key in self._subscribers if key[0] is origin]:
-            dispenser, subscriber = self._subscribers.pop(key)
+        for key in [key for key in self.subscribers if key[0] is origin]:
+            dispenser, subscriber = self.subscribers.pop(key)
             dispenser.leave(subscriber)
 
     # Sending and settling -------------------------------------------------------------------
@@ -131,16 +137,13 @@ class Host:
             raise FragmentUnavailable(f"Store {store} is unavailable; try again.")
         return driver
 
-    def _target(
-        self, request: Send | Discard | Discharge, partition: int
-    ) -> tuple[Driver, Fragment]:
+    def target(self, request: ToFragment, partition: int) -> tuple[Driver, Fragment]:
+        """The fragment that a request names; refused where it is not to be had."""
         driver, entity = self._place(request, partition)
         key = FragmentKey(request.entity, request.incarnation, partition, SubQueue.ACTIVE)
         return driver, driver.fragment(key, entity.description)
 
-    def _place(
-        self, request: Send | Discard | Discharge | Lookup, partition: int
-    ) -> tuple[Driver, Entity]:
+    def _place(self, request: ToFragment | Lookup, partition: int) -> tuple[Driver, Entity]:
         driver = self._driver(request.store)
         entity = self._entity(request.entity)
         if entity is None or entity.incarnation != request.incarnation:
@@ -164,7 +167,7 @@ class Host:
         look_up(Errand(driver, fragment, self._clock, self._entropy.take), request, answer)
 
     def _send(self, request: Send, origin: Origin, answer: Answer) -> None:
-        driver, fragment = self._target(request, request.partition)
+        driver, fragment = self.target(request, request.partition)
         now_ms = self._clock.now_ms()
         self._uses.used(request.entity, now_ms)
         if fragment.settings.requires_duplicate_detection:
@@ -205,7 +208,7 @@ class Host:
                 waiting.discard(list(positions))
             answer(DONE)
             return
-        driver, fragment = self._target(request, request.partition)
+        driver, fragment = self.target(request, request.partition)
         if not fragment.discard(request.positions):
             answer(DONE)
             return
@@ -247,7 +250,7 @@ class Host:
             driver = self._driver(request.store)
             target = None
             if request.partition is not None:
-                _, target = self._target(request, request.partition)
+                _, target = self.target(request, request.partition)
         except Refusal as refusal:
             answer(nothing_done(refusal))
             return
@@ -281,32 +284,48 @@ class Host:
             dispenser = Dispenser(
                 self._clock.now_ms, self._entropy.take, lambda: self._dismiss(desk)
             )
-            self._dispensers[desk] = dispenser
-            for driver in self.drivers.values():
-                for fragment in driver.fragments.values():
-                    if _desk(fragment.key) == desk and fragment.counters.active:
-                        self.shown(driver, fragment)
+            self._open(desk, dispenser)
+        assert isinstance(dispenser, Dispenser), "sessions are accepted, not subscribed to"
         subscriber = Subscriber(request.subscription, origin)
         dispenser.join(subscriber)
-        self._subscribers[origin, request.subscription] = dispenser, subscriber
+        self.subscribers[origin, request.subscription] = dispenser, subscriber
+
+    def session_dispenser(self, entity: int, incarnation: int) -> SessionDispenser:
+        """Who hands out the sessions of an entity on this node."""
+        desk = (entity, incarnation, int(SubQueue.ACTIVE))
+        dispenser = self._dispensers.get(desk)
+        if dispenser is None:
+            dispenser = SessionDispenser(
+                self._clock, self._entropy.take, lambda: self._dismiss(desk)
+            )
+            self._open(desk, dispenser)
+        assert isinstance(dispenser, SessionDispenser), "the entity has no sessions"
+        return dispenser
+
+    def _open(self, desk: Desk, dispenser: AnyDispenser) -> None:
+        self._dispensers[desk] = dispenser
+        for driver in self.drivers.values():
+            for fragment in driver.fragments.values():
+                if _desk(fragment.key) == desk and fragment.counters.active:
+                    self.shown(driver, fragment)
 
     def _dismiss(self, desk: Desk) -> None:
         self._dispensers.pop(desk, None)
 
     def _credit(self, request: Credit, origin: Origin) -> None:
-        found = self._subscribers.get((origin, request.subscription))
+        found = self.subscribers.get((origin, request.subscription))
         if found is not None:
             found[0].credit(found[1], request.limit)
 
     def _drain(self, request: Drain, origin: Origin, answer: Answer) -> None:
-        found = self._subscribers.get((origin, request.subscription))
+        found = self.subscribers.get((origin, request.subscription))
         if found is None:
             answer(DONE)
             return
         found[0].drain(found[1], lambda delivered: answer(Reply(number=delivered)))
 
     def _unsubscribe(self, request: Unsubscribe, origin: Origin, answer: Answer) -> None:
-        found = self._subscribers.pop((origin, request.subscription), None)
+        found = self.subscribers.pop((origin, request.subscription), None)
         if found is not None:
             found[0].leave(found[1])
         answer(DONE)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from partibus.broker.errors import FragmentUnavailable, Refusal
+from partibus.broker.errors import FragmentUnavailable, MessageNotFound, Refusal
 from partibus.broker.fragment import Fragment
 from partibus.broker.records import Entry
 from partibus.runtime.clock import Clock
@@ -123,6 +123,8 @@ def _peeked(fragment: Fragment, entries: list[Entry], request: Peek) -> list[Del
 
 def _receive(errand: Errand, request: ReceiveDeferred, stored: list[Entry], answer: Answer) -> None:
     fragment = errand.fragment
+    if request.session is not None and any(each.session != request.session for each in stored):
+        raise MessageNotFound(f"The session '{request.session}' has no such message.")
     entries = fragment.receive_deferred(
         request.sequences, stored, errand.clock.now_ms(), errand.entropy, delete=request.delete
     )

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from partibus.broker.descriptions import Entity
 from partibus.broker.errors import EntityNotFound, Refusal
@@ -29,11 +30,14 @@ from partibus.runtime.peers import Peer
 from partibus.runtime.receiving import Deliver, ReceiveCache, ReceiveMode, Receiver
 from partibus.runtime.requests import Delivered, Renew, Reply, Request, Settle
 from partibus.runtime.sending import Lane, Pending, Sender
-from partibus.runtime.settling import Group, ask_stores
+from partibus.runtime.session_listing import SessionLists
+from partibus.runtime.settling import LOCK_LOST, Group, ask_stores
 from partibus.store import Store, StoreError
 from partibus.store.catalog import Catalog, Snapshot
 
 log = logging.getLogger(__name__)
+
+AnyReceiver = TypeVar("AnyReceiver", bound=Receiver)
 
 CATALOG_POLL_MS = 1000
 PENDING_TICK_MS = 250
@@ -140,6 +144,7 @@ class Node:
         self._senders: dict[int, Sender] = {}
         self._receivers: dict[int, Receiver] = {}
         self._next_receiver = 1
+        self.session_lists = SessionLists(self)
         self._lanes = [Lane() for _ in range(placement.stores)]
         self._ticking = False
         self._tickets = 0
@@ -338,11 +343,17 @@ class Node:
         lost: Callable[[Refusal], None],
     ) -> Receiver:
         """Who receives from this entity for one link or request."""
-        number = self._next_receiver
-        self._next_receiver += 1
-        receiver = Receiver(self, number, entity, subqueue, mode, deliver, lost)
-        self._receivers[number] = receiver
+        receiver = self.adopt(
+            lambda number: Receiver(self, number, entity, subqueue, mode, deliver, lost)
+        )
         receiver.start()
+        return receiver
+
+    def adopt(self, make: Callable[[int], AnyReceiver]) -> AnyReceiver:
+        """Give a receiver the number under which nodes hand over messages for it."""
+        receiver = make(self._next_receiver)
+        self._receivers[self._next_receiver] = receiver
+        self._next_receiver += 1
         return receiver
 
     def nodes_of(self, entity: Entity) -> list[int]:
@@ -350,6 +361,11 @@ class Node:
         owner = self.placement.owner
         nodes = {owner(entity.store_of(each, self.stores)) for each in entity.partitions}
         return sorted(nodes, key=lambda index: (index != self.index, index))
+
+    def place_of(self, entity: Entity, partition: int) -> tuple[int, int]:
+        """The store of a fragment, and the node that owns it."""
+        store = entity.store_of(partition, self.stores)
+        return store, self.placement.owner(store)
 
     def pushed(self, index: int, subscription: int, messages: list[Delivered]) -> None:
         """A node hands over messages for one of our receivers."""
@@ -374,13 +390,14 @@ class Node:
         tokens: list[bytes],
         settlement: Settlement,
         done: Callable[[dict[bytes, Refusal]], None],
+        lost: Refusal = LOCK_LOST,
     ) -> None:
         """Settle messages by lock token; done(what was refused) once it is durable."""
 
         def ask(store: int, groups: list[Group]) -> Request:
             return Settle(store, entity.id, groups, settlement)
 
-        ask_stores(self, tokens, ask, lambda refused, _: done(refused))
+        ask_stores(self, tokens, ask, lambda refused, _: done(refused), lost)
 
     def renew(
         self,

@@ -151,13 +151,14 @@ def receive_deferred(
     done: Messages,
     *,
     delete: bool,
+    session: str | None = None,
 ) -> None:
     """Lock or delete deferred messages of one fragment: all of them, or none."""
     partition = partition_of(entity, sequences)
     store = entity.store_of(partition, node.stores)
     node.owner(store).call(
         ReceiveDeferred(
-            store, entity.id, entity.incarnation, partition, subqueue, sequences, delete
+            store, entity.id, entity.incarnation, partition, subqueue, sequences, delete, session
         ),
         lambda reply: done(reply.messages, reply.refusal),
     )

@@ -58,6 +58,9 @@ class Nodes(Protocol):
     def nodes_of(self, entity: Entity) -> list[int]:
         """The nodes that hold fragments of an entity."""
 
+    def place_of(self, entity: Entity, partition: int) -> tuple[int, int]:
+        """The store of a fragment, and the node that owns it."""
+
     def peer(self, index: int) -> Peer:
         """A node by its number."""
 

@@ -119,6 +119,8 @@ class ReceiveDeferred(msgspec.Struct, tag="f", array_like=True):
     subqueue: int
     sequences: list[int]
     delete: bool = False
+    # The session they must be of, where there are sessions.
+    session: str | None = None
 
 
 class CancelScheduled(msgspec.Struct, tag="k", array_like=True):
@@ -151,11 +153,89 @@ class LastUse(msgspec.Struct, tag="l", array_like=True):
     incarnation: int
 
 
+class AcceptSession(msgspec.Struct, tag="sa", array_like=True):
+    """A receiver claims a session of one fragment; from then on it is subscribed to it."""
+
+    subscription: int
+    store: int
+    entity: int
+    incarnation: int
+    partition: int
+    session: str
+    # Only if it has messages: the receiver takes any session, and this one was offered.
+    is_next: bool
+
+
+class SeekSession(msgspec.Struct, tag="ss", array_like=True):
+    """A receiver takes any session: answered by an offer, which locks nothing.
+
+    Where there is none: answered without one, or (`waits`) when there is one.
+    """
+
+    subscription: int
+    entity: int
+    incarnation: int
+    waits: bool
+
+
+class WatchSession(msgspec.Struct, tag="sw", array_like=True):
+    """Answered when the subscription's session is over: by a refusal where it was lost."""
+
+    subscription: int
+
+
+class RenewSession(msgspec.Struct, tag="sr", array_like=True):
+    """Extend the lock on the subscription's session."""
+
+    subscription: int
+
+
+class GetSessionState(msgspec.Struct, tag="sg", array_like=True):
+    """What the subscription's session keeps."""
+
+    subscription: int
+
+
+class SetSessionState(msgspec.Struct, tag="st", array_like=True):
+    """Keep this with the subscription's session; None: nothing any more."""
+
+    subscription: int
+    state: bytes | None
+
+
+class ListSessions(msgspec.Struct, tag="sl", array_like=True):
+    """Names of a fragment's sessions, in order, after one of them."""
+
+    store: int
+    entity: int
+    incarnation: int
+    partition: int
+    after: str | None
+    count: int
+    # Not negative: only those whose state was set later.
+    since_ms: int
+
+
 # What is asked of one fragment by sequence number or age, not by lock.
 Lookup = Peek | ReceiveDeferred | CancelScheduled | DeleteReady
 
+SessionRequest = (
+    AcceptSession
+    | SeekSession
+    | WatchSession
+    | RenewSession
+    | GetSessionState
+    | SetSessionState
+    | ListSessions
+)
+
 Receiving = Subscribe | Credit | Drain | Unsubscribe
-Request = Send | Discard | Settle | Discharge | Renew | Receiving | Lookup | LastUse
+# What names one active fragment, made where it is new; and what is not asked often.
+ToFragment = Send | Discard | Discharge | AcceptSession | ListSessions
+Rare = Lookup | LastUse | Discard | SessionRequest
+Request = (
+    Send | Discard | Settle | Discharge | Renew | Receiving | Lookup | LastUse | SessionRequest
+)
 
 
 class Delivered(msgspec.Struct, tag="m", array_like=True, gc=False):
@@ -171,12 +251,17 @@ class Reply(msgspec.Struct, tag="y", array_like=True):
     # The condition of the refusal; empty where there is none.
     condition: str = ""
     text: str = ""
-    # The first position of a Send, the new end of renewed locks, how many were deleted.
+    # The first position of a Send, the new end of renewed locks, how many were deleted, the
+    # age of an offered session.
     number: int = 0
     # Tokens whose lock was lost.
     tokens: list[bytes] = []
     # What was looked up; without tokens where nothing was locked.
     messages: list[Delivered] = []
+    # Sessions: the one offered, or those of a list.
+    names: list[str] = []
+    # The state of a session.
+    content: bytes | None = None
 
     @property
     def refusal(self) -> Refusal | None:

@@ -16,6 +16,7 @@ from partibus.broker.errors import (
     EntityDisabled,
     EntityNotFound,
     FragmentUnavailable,
+    InvalidOperation,
     QuotaExceeded,
     Refusal,
 )
@@ -156,7 +157,25 @@ class Sender:
                 [item[0] for item in items],
                 EntityDisabled(f"'{entity.name}' is {entity.description.status}: it takes none."),
             )
-        elif not entity.partitioned:
+        elif entity.description.requires_session:
+            self._send_in_sessions(entity, items, sent)
+        else:
+            self._route(entity, items, sent)
+
+    def _send_in_sessions(self, entity: Entity, items: list[Item], sent: Sent) -> None:
+        """Every message must say which session it belongs to."""
+        without = [n for n, messages in items if any(m.session is None for m in messages)]
+        if without:
+            refusal = InvalidOperation(
+                f"'{entity.name}' requires sessions: a message sent to it needs a SessionId."
+            )
+            sent(without, refusal)
+            items = [item for item in items if item[0] not in set(without)]
+        if items:
+            self._route(entity, items, sent)
+
+    def _route(self, entity: Entity, items: list[Item], sent: Sent) -> None:
+        if not entity.partitioned:
             self._post(entity, 0, items, sent, keyless=False)
         else:
             self._spread_out(entity, items, sent)

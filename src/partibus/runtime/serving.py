@@ -43,7 +43,6 @@ SOCKET_PATH_MAX = 100
 
 # What a queue may ask for that this release keeps but does not do yet.
 NOT_SERVED: tuple[tuple[str, Callable[[QueueDescription], bool]], ...] = (
-    ("sessions", lambda queue: queue.requires_session),
     ("forwarding", lambda queue: bool(queue.forward_to or queue.forward_dead_letters_to)),
 )
 NAMES_SAID_MAX = 5
