@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from partibus.testing.loop import VirtualLoop, run
+from partibus.testing.session_simulation import SessionSimulation
 from partibus.testing.simulation import Simulation
 
 KEPT = [
@@ -33,6 +34,11 @@ LITTLE_ROOM = {
     "broker.window.WINDOW_MESSAGES_LOW": 6,
     "broker.window.WINDOW_BYTES_MAX": 8_000,
     "broker.window.WINDOW_BYTES_LOW": 4_000,
+    "broker.sessions.AVAILABLE_SESSIONS_MAX": 3,
+    "broker.sessions.SESSION_MESSAGES_MAX": 4,
+    "runtime.session_dispenser.SESSION_MESSAGES_MAX": 4,
+    "runtime.session_dispenser.HEADS_READ": 5,
+    "runtime.session_dispenser.RUN_MAX": 3,
     "runtime.driver.LOAD_MESSAGES": 5,
     "runtime.driver.LOAD_BYTES": 200,
     "runtime.driver.STAGED_OPERATIONS_MAX": 10,
@@ -52,6 +58,12 @@ def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_history_breaks_a_promise(seed: int, tmp_path: Path) -> None:
     wrong = run(lambda loop: Simulation(loop, tmp_path, seed).run())
     assert not wrong, f"seed {seed} (add it to seeds.txt):\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_T6_no_history_breaks_a_session(seed: int, tmp_path: Path) -> None:
+    wrong = run(lambda loop: SessionSimulation(loop, tmp_path, seed).run())
+    assert not wrong, f"seed {seed}:\n" + "\n".join(wrong)
 
 
 async def history(folder: Path, loop: VirtualLoop) -> object:
