@@ -300,11 +300,3 @@ def test_a_session_receiver_needs_a_queue_with_sessions(
             client.get_queue_receiver(queue, session_id=session, max_wait_time=1) as receiver,
         ):
             receiver.receive_messages(1)
-
-
-def test_peek_is_refused_clearly_while_it_is_missing(client: ServiceBusClient, queue: str) -> None:
-    with (
-        client.get_queue_receiver(queue) as receiver,
-        pytest.raises(ServiceBusError, match="not available"),
-    ):
-        receiver.peek_messages(1)
