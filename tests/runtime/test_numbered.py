@@ -17,10 +17,11 @@ from partibus.broker.errors import (
     Refusal,
 )
 from partibus.broker.records import SubQueue
-from partibus.broker.settlement import Outcome, Settlement
+from partibus.broker.settlement import RELEASE, Outcome, Settlement
 from partibus.runtime import numbered
 from partibus.runtime.numbered import View
 from partibus.runtime.requests import Delivered
+from partibus.store import StoreError
 from partibus.testing.door import Door
 from partibus.testing.loop import VirtualLoop, simulated
 from partibus.testing.messages import Read, incoming, payload, read
@@ -122,7 +123,7 @@ async def test_messages_are_placed_and_cancelled_by_number_from_any_node(
             message = incoming(b"x")
             message.due_ms = door.node.clock.now_ms() + 60_000
             door.node.sender(door.entity).place(
-                [message], numbers.append, lambda _, refusal: answers.append(refusal)
+                [message], numbers.extend, lambda _, refusal: answers.append(refusal)
             )
         await world.until(lambda: len(answers) == 20)
         assert answers == [None] * 20
@@ -210,6 +211,33 @@ async def test_a_backlog_on_disk_is_deleted_in_batches(loop: VirtualLoop, folder
         numbered.delete_messages(
             partitioned.node, partitioned.entity, ACTIVE, 1, 1, lambda *_: None
         )
+    await world.stop()
+
+
+@simulated
+async def test_deleting_while_the_store_fails_touches_nothing_of_its_former_life(
+    loop: VirtualLoop, folder: Path
+) -> None:
+    world = await two_nodes(loop, folder)
+    store = world.store_of("c", 0)
+    door = Door(world.nodes[store % 2], "c")
+    await door.send(*(b"%d" % n for n in range(20)))
+    driver = door.node.host.drivers[store]
+    (fragment,) = driver.fragments.values()
+    got = await door.receiver().take(1)
+    fragment.window.evict()
+    answers: list[Refusal | None] = []
+    # The read hangs; what is given back meanwhile is in memory when the store fails.
+    world.lanes[store].hold()
+    numbered.delete_messages(
+        door.node, door.entity, ACTIVE, 5, 1 << 50, lambda _, refusal: answers.append(refusal)
+    )
+    await door.settle(got, RELEASE)
+    driver._fail(StoreError("the disk is gone"))
+    world.lanes[store].release()
+    await asyncio.sleep(3)
+    assert [type(answer) for answer in answers] == [FragmentUnavailable]
+    assert len(await peek_all(door)) == 20
     await world.stop()
 
 

@@ -96,11 +96,9 @@ def schedule_message(call: Call) -> None:
         if refusal is not None:
             call.refuse(refusal)
             return
-        (first,) = numbers
-        all_numbers: list[object] = [Long(first + index) for index in range(len(messages))]
-        call.answer({"sequence-numbers": Array(all_numbers, Long)})
+        call.answer({"sequence-numbers": Array([Long(number) for number in numbers], Long)})
 
-    call.carrier.node.sender(call.entity).place(messages, numbers.append, sent)
+    call.carrier.node.sender(call.entity).place(messages, numbers.extend, sent)
 
 
 def _read_messages(call: Call) -> list[Incoming]:

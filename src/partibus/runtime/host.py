@@ -187,18 +187,19 @@ class Host:
 
     def _send_once(self, driver: Driver, fragment: Fragment, request: Send, answer: Answer) -> None:
         """As _send, without what was sent before. It always has a key: no ticket is needed."""
+        places: dict[int, int] = {}
 
         def stage(messages: list[Incoming]) -> None:
             if messages:
-                fragment.send(messages, self._clock.now_ms())
+                first = fragment.send(messages, self._clock.now_ms())
                 driver.touch(fragment)
+                places.update((id(each), first + at) for at, each in enumerate(messages))
 
-        driver.duplicates.admit(
-            fragment,
-            request.messages,
-            stage,
-            lambda refusal: answer(DONE if refusal is None else refused(refusal)),
-        )
+        def durable(refusal: Refusal | None) -> None:
+            positions = [places.get(id(each), 0) for each in request.messages]
+            answer(Reply(positions=positions) if refusal is None else refused(refusal))
+
+        driver.duplicates.admit(fragment, request.messages, stage, durable)
 
     def _discard(self, request: Discard, origin: Origin, answer: Answer) -> None:
         if request.ticket:

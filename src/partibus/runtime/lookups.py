@@ -144,11 +144,13 @@ def _cancel(errand: Errand, request: CancelScheduled, stored: list[Entry], answe
 
 def _delete(errand: Errand, request: DeleteReady, answer: Answer, loads: int) -> None:
     driver, window = errand.driver, errand.fragment.window
+    if driver.numbered(errand.fragment.number) is not errand.fragment:
+        # The store failed while the backlog was read: nothing of its former life is of use.
+        answer(refused(FragmentUnavailable("The fragment went away; try again.")))
+        return
     deleted = errand.fragment.delete_ready(request.count, request.until_ms)
     if deleted:
         errand.answer_durable(answer, Reply(number=deleted))
-    elif not driver.up:
-        answer(refused(FragmentUnavailable(f"Store {driver.store} is unavailable; try again.")))
     elif loads and window.has_gap and not len(window):
         driver.load(errand.fragment, lambda: _delete(errand, request, answer, loads - 1))
     else:

@@ -256,6 +256,8 @@ class Reply(msgspec.Struct, tag="y", array_like=True):
     number: int = 0
     # Tokens whose lock was lost.
     tokens: list[bytes] = []
+    # Where each message of a Send stands, where some were dropped as duplicates: 0 for these.
+    positions: list[int] = []
     # What was looked up; without tokens where nothing was locked.
     messages: list[Delivered] = []
     # Sessions: the one offered, or those of a list.

@@ -44,8 +44,8 @@ AVOID_MS = 500
 # The caller's own number for a message or a batch, and the messages in it.
 Item = tuple[int, list[Incoming]]
 Sent = Callable[[list[int], Refusal | None], None]
-# Called with the sequence number of the first message.
-Placed = Callable[[int], None]
+# Called with the sequence number of each message.
+Placed = Callable[[list[int]], None]
 
 
 class Pending:
@@ -181,7 +181,7 @@ class Sender:
             self._spread_out(entity, items, sent)
 
     def place(self, messages: list[Incoming], placed: Placed, sent: Sent) -> None:
-        """Send messages to one fragment together; placed(number of the first), then sent."""
+        """Send messages to one fragment together; placed(their numbers), then sent."""
         entity = self.entity
         index: int | None = 0
         keyless = False
@@ -295,7 +295,7 @@ class Sender:
             self.reroute(pending, refusal)
         else:
             if pending.placed is not None and refusal is None:
-                pending.placed(request.partition << PARTITION_SHIFT | reply.number)
+                pending.placed(_numbers(request, reply))
             pending.sent(pending.ids, refusal)
 
     def _take_back(self, request: Send, first: int) -> None:
@@ -340,6 +340,13 @@ class Sender:
         again.tried = tried | {index}
         again.placed = pending.placed
         self._dispatch(entity, again)
+
+
+def _numbers(request: Send, reply: Reply) -> list[int]:
+    """The sequence numbers of what was sent; those of dropped duplicates name no message."""
+    first = reply.number
+    positions = reply.positions or range(first, first + len(request.messages))
+    return [request.partition << PARTITION_SHIFT | position for position in positions]
 
 
 def _none_available(entity: Entity) -> Refusal:

@@ -307,6 +307,26 @@ def test_scheduled_messages_of_many_keys_come_all(
         assert sorted(texts(take(receiver, 30))) == sorted(f"s{n}" for n in range(30))
 
 
+def test_scheduled_messages_are_numbered_where_duplicates_are_detected(
+    namespace: Namespace, client: ServiceBusClient, make_queue: Callable[..., str]
+) -> None:
+    queue = make_queue(requires_duplicate_detection=True)
+    with client.get_queue_sender(queue) as sender:
+        sender.send_messages(ServiceBusMessage("before", message_id="0", partition_key="k"))
+        numbers = sender.schedule_messages(
+            [ServiceBusMessage(f"s{n}", message_id=n, partition_key="k") for n in "0121"], at(100)
+        )
+        # Those that were dropped have numbers that name nothing.
+        assert [number & (1 << 48) - 1 for number in numbers] == [0, 2, 3, 0]
+        for number in (numbers[0], numbers[3]):
+            with pytest.raises(MessageNotFoundError):
+                sender.cancel_scheduled_messages(number)
+        sender.cancel_scheduled_messages(numbers[1])
+    namespace.clock.advance(110)
+    with client.get_queue_receiver(queue) as receiver:
+        assert sorted(texts(take(receiver, 3))) == ["before", "s2"]
+
+
 # Time to live ---------------------------------------------------------------------------------
 
 
