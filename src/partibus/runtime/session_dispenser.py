@@ -257,9 +257,9 @@ class SessionDispenser:
         self._reading.add(fragment)
         after = sessions.gap_from
 
-        def read(found: tuple[list[Head], int], refusal: Refusal | None) -> None:
+        def read(found: tuple[list[Head], int] | None, refusal: Refusal | None) -> None:
             self._reading.discard(fragment)
-            if refusal is not None:
+            if found is None:
                 self._drivers.pop(fragment, None)
             else:
                 heads, last = found
@@ -315,8 +315,9 @@ class SessionDispenser:
         session.is_loading = True
         number, session_id, after = fragment.number, session.id, session.read_to
 
-        def read(entries: list[Entry], refusal: Refusal | None) -> None:
-            if refusal is not None:
+        def read(entries: list[Entry] | None, refusal: Refusal | None) -> None:
+            if entries is None:
+                assert refusal is not None
                 failed(refusal)
                 return
             size = sum(entry.size for entry in entries)
