@@ -28,6 +28,7 @@ from partibus.wire.performatives import (
     Rejected,
     Released,
     Source,
+    Target,
     TransactionalState,
 )
 from partibus.wire.values import Array, Symbol
@@ -423,12 +424,17 @@ def test_a_connection_has_so_many_open_transactions_and_no_more(worker: Worker) 
     assert refused(worker.tell(Declare())) == "amqp:resource-limit-exceeded"
 
 
-def test_without_a_token_there_is_no_coordinator(world: Any) -> None:
+def test_A3_the_coordinator_may_be_opened_before_a_token_is_shown(world: Any) -> None:
+    """The Java client does so; what a transaction does needs a token all the same."""
     client = world.connect()
     attach = Attach(name="t", source=Source(address="x"), target=Coordinator())
     link = client.engine.attach_sender(client.session, attach)
     world.settle()
-    assert client.error_of(link)[0] == "amqp:unauthorized-access"
+    assert link.credit > 0
+    attach = Attach(name="s", source=Source(address="x"), target=Target(address="q"))
+    sender = client.engine.attach_sender(client.session, attach)
+    world.settle()
+    assert client.error_of(sender)[0] == "amqp:unauthorized-access"
 
 
 def test_T5_a_commit_of_which_nobody_knows_ends_the_link(

@@ -15,7 +15,6 @@ from partibus.broker.errors import (
     QuotaExceeded,
     Refusal,
     TransactionInDoubt,
-    Unauthorized,
 )
 from partibus.engine.delivery import Delivery
 from partibus.engine.link import ReceiverLink
@@ -36,9 +35,11 @@ _VALUE = 0x77
 
 
 def bind_coordinator(carrier: Carrier, link: ReceiverLink) -> CoordinatorLink:
-    """Answer the attach of a link to the coordinator."""
-    if not carrier.claims.established:
-        raise Unauthorized("Unauthorized access. A token is needed before a transaction begins.")
+    """Answer the attach of a link to the coordinator.
+
+    No token is asked for: the Java client opens it first. What is done in a transaction comes on
+    links and requests that have to show theirs.
+    """
     profile = carrier.node.snapshot.settings.profile
     if not profile.has_advanced_features:
         raise InvalidOperation(f"Transactions are not available in the profile {profile.name}.")
