@@ -1,10 +1,10 @@
-"""A live namespace for the vendor's clients, and queues of both kinds in it."""
+"""Queues of both kinds in a live namespace, for the vendor's Python client."""
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,14 +12,6 @@ import pytest
 from partibus.testing.serve import LiveBroker
 
 _numbers = itertools.count()
-
-
-@pytest.fixture(scope="session")
-def live_namespace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
-    """A broker of two nodes in processes of their own, with its data on disk."""
-    with LiveBroker(tmp_path_factory.mktemp("live"), nodes=2) as broker:
-        yield broker
-        assert broker.terminate() == 0
 
 
 @pytest.fixture
