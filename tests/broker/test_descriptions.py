@@ -7,19 +7,19 @@ import dataclasses
 import pytest
 
 from partibus.broker.descriptions import (
-    QUEUE_PROPERTIES,
     Entity,
     InvalidDescription,
     QueueDescription,
-    check_queue,
+    check_description,
     fragments_of,
     read_queue,
-    read_stored_queue,
-    revise_queue,
-    write_queue,
+    read_stored,
+    revise_description,
+    write_description,
 )
 from partibus.broker.durations import DAY_MS, FOREVER_MS
 from partibus.broker.profiles import PROFILES, Profile, profile_of
+from partibus.broker.topics import SubscriptionDescription, TopicDescription
 
 STANDARD = PROFILES["standard"]
 
@@ -37,13 +37,14 @@ def test_a_queue_of_which_nothing_is_said_is_conventional_and_has_the_vendors_de
 
 
 def test_every_field_has_a_public_name() -> None:
-    named = {each.field for each in QUEUE_PROPERTIES}
+    kinds = (QueueDescription, TopicDescription, SubscriptionDescription)
+    named = {each.field for kind in kinds for each in kind.PROPERTIES}
     assert named == {each.name for each in dataclasses.fields(QueueDescription)} - {"name"}
 
 
 def test_a_stored_queue_is_what_was_stored() -> None:
     queue = partitioned(LockDuration="PT30S", ForwardTo="sb://host/other", Status="SendDisabled")
-    assert read_stored_queue("q", write_queue(queue)) == queue
+    assert read_stored(QueueDescription, "q", write_description(queue)) == queue
     assert queue.forward_to == "other"
 
 
@@ -88,31 +89,31 @@ def test_a_basic_namespace_has_no_sessions_and_no_duplicate_detection(name: str)
 def test_what_is_chosen_at_creation_cannot_change(name: str) -> None:
     queue = read_queue("q", {}, STANDARD)
     with pytest.raises(InvalidDescription, match="cannot change") as refused:
-        revise_queue(queue, {name: True}, STANDARD, 1)
+        revise_description(queue, {name: True}, STANDARD, 1)
     assert refused.value.property == name
-    assert revise_queue(queue, {name: False}, STANDARD, 1) == queue
+    assert revise_description(queue, {name: False}, STANDARD, 1) == queue
 
 
 def test_a_revision_changes_what_it_names_and_nothing_else() -> None:
     queue = read_queue("q", {"MaxDeliveryCount": 3}, STANDARD)
-    revised = revise_queue(queue, {"LockDuration": "PT10S"}, STANDARD, 1)
+    revised = revise_description(queue, {"LockDuration": "PT10S"}, STANDARD, 1)
     assert revised == dataclasses.replace(queue, lock_ms=10_000)
 
 
 def test_a_client_may_send_back_the_multiplied_size_it_was_told() -> None:
     queue = partitioned(MaxSizeInMegabytes=3072)
-    assert revise_queue(queue, {"MaxSizeInMegabytes": 49152}, STANDARD, 16) == queue
-    assert revise_queue(queue, {"MaxSizeInMegabytes": 4096}, STANDARD, 16).max_size_mb == 4096
+    assert revise_description(queue, {"MaxSizeInMegabytes": 49152}, STANDARD, 16) == queue
+    assert revise_description(queue, {"MaxSizeInMegabytes": 4096}, STANDARD, 16).max_size_mb == 4096
 
 
 def test_a_queue_made_under_other_limits_can_still_be_revised() -> None:
     big = dataclasses.replace(read_queue("q", {}, STANDARD), max_size_mb=81920)
-    assert revise_queue(big, {"MaxDeliveryCount": 2}, STANDARD, 1).max_size_mb == 81920
+    assert revise_description(big, {"MaxDeliveryCount": 2}, STANDARD, 1).max_size_mb == 81920
 
 
 def test_a_description_made_by_hand_is_checked_before_it_is_kept() -> None:
     with pytest.raises(InvalidDescription, match="LockDuration"):
-        check_queue(QueueDescription("q", lock_ms=1), STANDARD)
+        check_description(QueueDescription("q", lock_ms=1), STANDARD)
 
 
 def test_five_gigabytes_in_sixteen_fragments_are_reported_as_eighty() -> None:

@@ -1,61 +1,56 @@
-"""Topics are checked although they are not served yet, so that no file is half read."""
+"""What may be said about topics and subscriptions."""
 
 from __future__ import annotations
 
 import pytest
 
+from partibus.broker.descriptions import read_stored, write_description
 from partibus.broker.profiles import PROFILES
 from partibus.broker.properties import InvalidDescription
-from partibus.broker.topics import check_rule, check_subscription, check_topic
+from partibus.broker.topics import SubscriptionDescription, read_subscription, read_topic
+
+EMULATOR = PROFILES["emulator"]
 
 
 def test_what_the_vendors_sample_says_is_allowed() -> None:
-    check_topic(
+    topic = read_topic(
+        "t",
         {
             "DefaultMessageTimeToLive": "PT1H",
             "DuplicateDetectionHistoryTimeWindow": "PT20S",
             "RequiresDuplicateDetection": False,
         },
-        PROFILES["emulator"],
+        EMULATOR,
     )
-    check_subscription({"LockDuration": "PT1M", "MaxDeliveryCount": 3, "ForwardTo": ""})
-    check_rule(
-        {
-            "FilterType": "Correlation",
-            "CorrelationFilter": {"Label": "subject1", "Properties": {"prop3": "value3"}},
-        }
-    )
-    check_rule(
-        {
-            "FilterType": "Sql",
-            "SqlFilter": {"SqlExpression": "sys.MessageId = '123'"},
-            "Action": {"SqlExpression": "SET sys.To = 'x'"},
-        }
-    )
-
-
-@pytest.mark.parametrize(
-    ("properties", "name"),
-    [
-        ({"FilterType": "Magic"}, "FilterType"),
-        ({"Filter": {}}, "Filter"),
-        ({"CorrelationFilter": {"Labl": "x"}}, "Labl"),
-        ({"CorrelationFilter": {"Properties": 1}}, "Properties"),
-        ({"SqlFilter": "1=1"}, "SqlFilter"),
-        ({"SqlFilter": {"SqlExpression": "x" * 1025}}, "SqlExpression"),
-    ],
-)
-def test_a_rule_that_could_not_work_is_refused(properties: dict[str, object], name: str) -> None:
-    with pytest.raises(InvalidDescription) as refused:
-        check_rule(properties)
-    assert refused.value.property == name
+    assert (topic.KIND, topic.default_ttl_ms) == ("topic", 3_600_000)
+    given = {"LockDuration": "PT1M", "MaxDeliveryCount": 3, "ForwardTo": ""}
+    subscription = read_subscription("t", "s", given, EMULATOR)
+    assert subscription.name == "t/Subscriptions/s"
+    kept = read_stored(SubscriptionDescription, subscription.name, write_description(subscription))
+    assert kept == subscription
 
 
 def test_a_basic_namespace_has_no_topics() -> None:
     with pytest.raises(InvalidDescription, match="basic"):
-        check_topic({}, PROFILES["basic"])
+        read_topic("t", {}, PROFILES["basic"])
+
+
+def test_P7_a_premium_topic_is_partitioned_whatever_is_asked() -> None:
+    asked = {"EnablePartitioning": False}
+    assert read_topic("t", asked, PROFILES["premium"]).enable_partitioning
 
 
 def test_a_subscription_has_the_limits_of_a_queue() -> None:
     with pytest.raises(InvalidDescription, match="LockDuration"):
-        check_subscription({"LockDuration": "PT1S"})
+        read_subscription("t", "s", {"LockDuration": "PT1S"}, EMULATOR)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "x" * 51, "a b"])
+def test_a_subscription_has_a_plain_name(name: str) -> None:
+    with pytest.raises(InvalidDescription, match="Name"):
+        read_subscription("t", name, {}, EMULATOR)
+
+
+def test_a_disabled_subscription_still_collects_messages() -> None:
+    disabled = read_subscription("t", "s", {"Status": "Disabled"}, EMULATOR)
+    assert (disabled.allows_send, disabled.allows_receive) == (True, False)

@@ -50,7 +50,7 @@ def test_what_the_configuration_declares_is_there(tmp_path: Path) -> None:
     directory.release()
     assert snapshot.find("q")
     assert applied is not None
-    assert applied.topics_not_served == ("t",)
+    assert applied.created == ("q", "t")
 
 
 def test_a_wrong_configuration_leaves_no_catalog_behind(tmp_path: Path) -> None:
@@ -95,11 +95,11 @@ def test_clients_are_told_a_host_they_can_reach(host: str, said: str) -> None:
 
 def test_the_last_word_is_ready(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path, stores=2)
-    snapshot, applied = prepare_catalog(directory, parse_configuration(FILE), NOW_MS)
+    snapshot, _ = prepare_catalog(directory, parse_configuration(FILE), NOW_MS)
     directory.release()
     said: list[str] = []
     settings = ServeSettings(tmp_path, dev=True)
-    announce(settings, snapshot, applied, (5672, 5300), said.append)
+    announce(settings, snapshot, (5672, 5300), said.append)
     (root,) = snapshot.rules_of()
     text = "\n".join(said)
     assert (

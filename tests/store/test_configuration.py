@@ -11,6 +11,7 @@ import pytest
 
 from partibus.broker.access import ALL_RIGHTS, AccessRule, Right
 from partibus.broker.descriptions import QueueDescription
+from partibus.broker.rule_descriptions import SqlFilter
 from partibus.config import ConfigurationError, parse_configuration
 from partibus.store.catalog import Catalog, NamespaceSettings
 from partibus.store.configuration import Applied, apply_configuration, declare
@@ -77,7 +78,7 @@ def test_the_same_file_again_changes_nothing(catalog: Catalog) -> None:
     file = queue("q", MaxDeliveryCount=3, ForwardTo=""), queue("p", EnablePartitioning=True)
     apply(catalog, *file, AuthorizationRules=rules)
     before = catalog.load()
-    assert apply(catalog, *file, AuthorizationRules=rules) == Applied((), (), ())
+    assert apply(catalog, *file, AuthorizationRules=rules) == Applied((), ())
     assert catalog.load() is before
 
 
@@ -163,18 +164,72 @@ def test_a_wrong_access_rule_is_refused_without_repeating_its_key(
     assert "secret" not in str(error)
 
 
-def test_topics_are_checked_and_named_as_not_served(catalog: Catalog) -> None:
-    topic = {
-        "Name": "t",
-        "Subscriptions": [
-            {"Name": "s", "Properties": {"MaxDeliveryCount": 3},
-             "Rules": [{"Name": "r", "Properties": {"FilterType": "Sql"}}]}
-        ],
-    }  # fmt: skip
-    assert apply(catalog, Topics=[topic]).topics_not_served == ("t",)
-    topic["Subscriptions"][0]["Rules"][0]["Properties"] = {"FilterType": "None"}  # type: ignore[index]
-    error = refused(catalog, Topics=[topic])
-    assert error.path.endswith("Subscriptions[0].Rules[0].Properties.FilterType")
+def topic(*subscriptions: object, **properties: object) -> dict[str, object]:
+    return {"Name": "T", "Properties": properties, "Subscriptions": list(subscriptions)}
+
+
+def subscription(name: str, *rules: object, **properties: object) -> dict[str, object]:
+    return {"Name": name, "Properties": properties, "Rules": list(rules)}
+
+
+def sql(name: str, expression: str) -> dict[str, object]:
+    properties = {"FilterType": "Sql", "SqlFilter": {"SqlExpression": expression}}
+    return {"Name": name, "Properties": properties}
+
+
+def test_M4_a_file_makes_topics_with_subscriptions_and_rules(catalog: Catalog) -> None:
+    declared = topic(
+        subscription("all"), subscription("red", sql("r", "c='red'"), MaxDeliveryCount=3)
+    )
+    applied = apply(catalog, Topics=[declared])
+    assert applied.created == ("T", "T/Subscriptions/all", "T/Subscriptions/red")
+    snapshot = catalog.load()
+    every, red = snapshot.subscriptions_of(snapshot.entities["t"])
+    assert [each.name for each in snapshot.rules_of_subscription(every)] == ["$Default"]
+    (rule,) = snapshot.rules_of_subscription(red)
+    assert (rule.name, rule.filter) == ("r", SqlFilter("c='red'"))
+    assert red.description.max_delivery_count == 3
+    assert apply(catalog, Topics=[declared]) == Applied((), ())
+    assert catalog.load() is snapshot
+
+
+def test_a_file_adds_and_changes_rules_and_removes_none(catalog: Catalog) -> None:
+    apply(catalog, Topics=[topic(subscription("s", sql("a", "x=1"), sql("b", "x=2")))])
+    applied = apply(
+        catalog,
+        Topics=[topic(subscription("s", sql("B", "x=3"), sql("c", "x=4"), LockDuration="PT9S"))],
+    )
+    assert applied == Applied((), ("T/Subscriptions/s",))
+    snapshot = catalog.load()
+    found = snapshot.find_subscription("t", "S")
+    assert found is not None
+    rules = snapshot.rules_of_subscription(found)
+    assert [(r.name, r.filter.expression) for r in rules if isinstance(r.filter, SqlFilter)] == [
+        ("a", "x=1"), ("B", "x=3"), ("c", "x=4")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("declared", "path"),
+    [
+        (topic(subscription("a/b")), "Subscriptions[0].Name"),
+        (topic(subscription("a"), subscription("A")), "Subscriptions[1].Name"),
+        (topic(subscription("a", sql("r", ""))), "Rules[0].Properties.SqlExpression"),
+        (topic(subscription("a", sql("r", "1=1"), sql("R", "1=1"))), "Rules[1].Name"),
+        (topic(subscription("a", MaxDeliveryCount=0)), "Properties.MaxDeliveryCount"),
+        (topic(subscription("a", ForwardTo="nowhere")), "Properties.ForwardTo"),
+        (topic(MaxSizeInMegabytes=7), "Topics[0].Properties.MaxSizeInMegabytes"),
+    ],
+)
+def test_a_topic_that_could_not_work_is_refused_by_its_path(
+    catalog: Catalog, declared: object, path: str
+) -> None:
+    assert refused(catalog, Topics=[declared]).path.endswith(path)
+
+
+def test_a_queue_is_not_made_a_topic(catalog: Catalog) -> None:
+    apply(catalog, queue("t"))
+    assert "exists already" in str(refused(catalog, Topics=[topic()]))
 
 
 def test_the_profile_of_the_file_becomes_the_namespaces(catalog: Catalog) -> None:

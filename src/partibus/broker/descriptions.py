@@ -1,14 +1,16 @@
 """What an entity is: its settings, their defaults and limits, and where its fragments lie.
 
-A QueueDescription holds what may be said about a queue; an Entity is a queue that exists. A
-description made by read_queue or revise_queue obeys the limits of its namespace's profile; one
-made directly (in tests) obeys none. Counts, sizes and messages are not here.
+A description holds what may be said about a queue, a topic or a subscription; an Entity is one
+that exists. A description made by read_description or revise_description obeys the limits of its
+namespace's profile; one made directly (in tests) obeys none. The kinds beside queues are in
+topics; counts, sizes and messages are not here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar, TypeVar
 
 from partibus.broker.durations import DAY_MS, FOREVER_MS, MINUTE_MS, SECOND_MS, format_duration
 from partibus.broker.names import check_entity_name, entity_of_address, name_key
@@ -28,7 +30,7 @@ from partibus.broker.properties import (
     write_properties,
 )
 
-__all__ = ["Entity", "InvalidDescription", "QueueDescription", "read_queue", "revise_queue"]
+__all__ = ["Description", "Entity", "InvalidDescription", "QueueDescription", "read_queue"]
 
 LOCK_MS_MIN = 5 * SECOND_MS
 LOCK_MS_MAX = 5 * MINUTE_MS
@@ -42,14 +44,22 @@ STATUSES = ("Active", "Disabled", "SendDisabled", "ReceiveDisabled")
 
 
 @dataclass(frozen=True, slots=True)
-class QueueDescription:
-    """The settings of a queue. Durations that mean "never" are FOREVER_MS."""
+class Description:
+    """The settings of an entity. Durations that mean "never" are FOREVER_MS.
+
+    Which of them an entity of some kind has is in the kind's PROPERTIES; the others stay as they
+    are here, so that whoever handles messages need not ask what kind it is.
+    """
+
+    KIND: ClassVar[str] = ""
+    PROPERTIES: ClassVar[Table] = ()
 
     name: str
     lock_ms: int = MINUTE_MS
     max_delivery_count: int = 10
     default_ttl_ms: int = FOREVER_MS
     dead_letter_on_expiration: bool = False
+    dead_letter_on_filter_errors: bool = True
     requires_duplicate_detection: bool = False
     duplicate_window_ms: int = 10 * MINUTE_MS
     requires_session: bool = False
@@ -76,6 +86,9 @@ class QueueDescription:
     def allows_receive(self) -> bool:
         """Whether the status lets messages out."""
         return self.status in ("Active", "SendDisabled")
+
+
+AnyDescription = TypeVar("AnyDescription", bound=Description)
 
 
 def forwarding_target(name: str, field: str) -> Property:
@@ -117,33 +130,47 @@ QUEUE_PROPERTIES: Table = (
 )
 
 
+class QueueDescription(Description):
+    """The settings of a queue."""
+
+    __slots__ = ()
+    KIND = "queue"
+    PROPERTIES = QUEUE_PROPERTIES
+
+
 def read_queue(name: str, properties: Mapping[str, Plain], profile: Profile) -> QueueDescription:
     """A new queue of this name, with defaults for what is not said."""
+    return read_description(QueueDescription, check_entity_name(name), properties, profile)
+
+
+def read_description(
+    kind: type[AnyDescription], name: str, properties: Mapping[str, Plain], profile: Profile
+) -> AnyDescription:
+    """A new entity of this kind and name, with defaults for what is not said."""
     defaults: dict[str, object] = {
         "default_ttl_ms": profile.ttl_ms_max,
         "max_message_bytes": profile.message_kb_default * KILOBYTE,
     }
-    given = read_properties(properties, QUEUE_PROPERTIES)
+    given = read_properties(properties, kind.PROPERTIES)
     if profile.fragments == 1 or profile.always_partitioned:
         # The namespace has decided; asking for the other has no effect (P7).
         given["enable_partitioning"] = profile.always_partitioned
-    description = QueueDescription(check_entity_name(name))
-    description = replace(description, **defaults | given)  # type: ignore[arg-type]
-    check_queue(description, profile)
+    description = replace(kind(name), **defaults | given)  # type: ignore[arg-type]
+    check_description(description, profile)
     return description
 
 
-def revise_queue(
-    current: QueueDescription, properties: Mapping[str, Plain], profile: Profile, fragments: int
-) -> QueueDescription:
-    """The queue with these properties changed; those not named stay as they are."""
-    given = read_properties(properties, QUEUE_PROPERTIES)
+def revise_description(
+    current: AnyDescription, properties: Mapping[str, Plain], profile: Profile, fragments: int
+) -> AnyDescription:
+    """The entity with these properties changed; those not named stay as they are."""
+    given = read_properties(properties, current.PROPERTIES)
     if given.get("max_size_mb") == current.max_size_mb * fragments:
         # Clients send back the multiplied size that they were told.
         given["max_size_mb"] = current.max_size_mb
     if profile.fragments == 1:
         given.pop("enable_partitioning", None)
-    for each in QUEUE_PROPERTIES:
+    for each in current.PROPERTIES:
         old = getattr(current, each.field)
         if each.fixed and given.get(each.field, old) != old:
             raise InvalidDescription(
@@ -152,27 +179,29 @@ def revise_queue(
                 f"{str(old).lower()}, as it was created; this property cannot change",
             )
     revised = replace(current, **given)  # type: ignore[arg-type]
-    check_queue(revised, profile, current)
+    check_description(revised, profile, current)
     return revised
 
 
-def write_queue(description: QueueDescription) -> dict[str, Plain]:
-    """All properties by their public names, as plain values; read_stored_queue reads them back."""
-    return write_properties(description, QUEUE_PROPERTIES)
+def write_description(description: Description) -> dict[str, Plain]:
+    """All properties by their public names, as plain values; read_stored reads them back."""
+    return write_properties(description, description.PROPERTIES)
 
 
-def read_stored_queue(name: str, properties: Mapping[str, Plain]) -> QueueDescription:
-    """A queue that was accepted before, without asking whether it would be today."""
-    given = read_properties(properties, QUEUE_PROPERTIES)
-    return replace(QueueDescription(name), **given)  # type: ignore[arg-type]
+def read_stored(
+    kind: type[AnyDescription], name: str, properties: Mapping[str, Plain]
+) -> AnyDescription:
+    """An entity that was accepted before, without asking whether it would be today."""
+    given = read_properties(properties, kind.PROPERTIES)
+    return replace(kind(name), **given)  # type: ignore[arg-type]
 
 
-def check_queue(
-    description: QueueDescription, profile: Profile, before: QueueDescription | None = None
+def check_description(
+    description: Description, profile: Profile, before: Description | None = None
 ) -> None:
     """Refuse what the namespace's profile does not allow; what was so `before` may stay so."""
-    plain = write_queue(description)
-    for each in QUEUE_PROPERTIES:
+    plain = write_description(description)
+    for each in description.PROPERTIES:
         if before is not None and getattr(before, each.field) == getattr(description, each.field):
             continue
         if each.read(plain[each.name]) is None:
@@ -182,14 +211,14 @@ def check_queue(
             raise InvalidDescription(each.name, plain[each.name], allowed)
 
 
-def _profile_allows(name: str, queue: QueueDescription, profile: Profile) -> str:
+def _profile_allows(name: str, entity: Description, profile: Profile) -> str:
     """What the profile allows instead of this property's value; empty where the value is fine."""
-    kb = queue.max_message_bytes // KILOBYTE
+    kb = entity.max_message_bytes // KILOBYTE
     advanced = profile.has_advanced_features
     sizes = profile.sizes_mb
     rules = {
         "MaxSizeInMegabytes": (
-            not sizes or queue.max_size_mb in sizes,
+            not sizes or entity.max_size_mb in sizes,
             f"one of {', '.join(map(str, sizes))}",
         ),
         "MaxMessageSizeInKilobytes": (
@@ -197,17 +226,20 @@ def _profile_allows(name: str, queue: QueueDescription, profile: Profile) -> str
             f"{profile.message_kb_min} to {profile.message_kb_max}",
         ),
         "DefaultMessageTimeToLive": (
-            queue.default_ttl_ms <= profile.ttl_ms_max,
+            entity.default_ttl_ms <= profile.ttl_ms_max,
             f"at most {format_duration(profile.ttl_ms_max)}",
         ),
         "DuplicateDetectionHistoryTimeWindow": (
-            queue.duplicate_window_ms >= profile.duplicate_window_ms_min,
+            entity.duplicate_window_ms >= profile.duplicate_window_ms_min,
             f"{format_duration(profile.duplicate_window_ms_min)} or longer",
         ),
-        "RequiresSession": (advanced or not queue.requires_session, "false"),
-        "RequiresDuplicateDetection": (advanced or not queue.requires_duplicate_detection, "false"),
-        "ForwardTo": (advanced or not queue.forward_to, "empty"),
-        "ForwardDeadLetteredMessagesTo": (advanced or not queue.forward_dead_letters_to, "empty"),
+        "RequiresSession": (advanced or not entity.requires_session, "false"),
+        "RequiresDuplicateDetection": (
+            advanced or not entity.requires_duplicate_detection,
+            "false",
+        ),
+        "ForwardTo": (advanced or not entity.forward_to, "empty"),
+        "ForwardDeadLetteredMessagesTo": (advanced or not entity.forward_dead_letters_to, "empty"),
     }
     fits, allowed = rules.get(name, (True, ""))
     return "" if fits else f"{allowed} (profile {profile.name})"
@@ -215,7 +247,7 @@ def _profile_allows(name: str, queue: QueueDescription, profile: Profile) -> str
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """A queue that exists: its identity, its settings, and where its fragments lie.
+    """An entity that exists: its identity, its settings, and where its fragments lie.
 
     An id is never used twice. A name that was deleted and made again is another id with the
     next incarnation, so nothing of its former life can be taken for the new one.
@@ -224,12 +256,19 @@ class Entity:
     id: int
     incarnation: int
     name: str
-    description: QueueDescription
+    description: Description
     # 1 for a conventional entity; what the profile says for a partitioned one.
     fragments: int
     home: int
     created_ms: int = 0
     updated_ms: int = 0
+    # The id of the topic that a subscription belongs to; 0 for queues and topics.
+    topic: int = 0
+
+    @property
+    def kind(self) -> str:
+        """What it is: a queue, a topic or a subscription."""
+        return self.description.KIND
 
     @property
     def key(self) -> str:
@@ -258,6 +297,6 @@ class Entity:
         return (self.home + index) % stores
 
 
-def fragments_of(description: QueueDescription, profile: Profile) -> int:
+def fragments_of(description: Description, profile: Profile) -> int:
     """How many fragments a new entity gets."""
     return profile.fragments if description.enable_partitioning else 1

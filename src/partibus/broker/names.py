@@ -13,7 +13,12 @@ from partibus.broker.properties import InvalidDescription
 ENTITY_NAME_MAX = 260
 SUBSCRIPTION_NAME_MAX = 50
 RULE_NAME_MAX = 50
+# The rule that a subscription has when nobody says otherwise.
+DEFAULT_RULE = "$Default"
 ACCESS_RULE_NAME_MAX = 256
+
+# What stands between the name of a topic and that of its subscription, in the clients' spelling.
+SUBSCRIPTIONS = "Subscriptions"
 
 _SEGMENT = r"[A-Za-z0-9._~\-]+"
 _ENTITY = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})*")
@@ -42,6 +47,27 @@ def check_plain_name(name: object, longest: int, property_name: str = "Name") ->
     if not (isinstance(name, str) and len(name) <= longest and _PLAIN.fullmatch(name)):
         raise InvalidDescription(property_name, name, f"1 to {longest} letters, digits and . - _ ~")
     return name
+
+
+def subscription_path(topic: str, name: str) -> str:
+    """The name of a subscription as an entity: where clients receive from it."""
+    return f"{topic}/{SUBSCRIPTIONS}/{name}"
+
+
+def subscription_name(path: str) -> str:
+    """The subscription's own name, from its path."""
+    return path.rpartition("/")[2]
+
+
+def check_subscription_name(name: object) -> str:
+    """The own name of a subscription, if it may be one."""
+    return check_plain_name(name, SUBSCRIPTION_NAME_MAX)
+
+
+def check_rule_name(name: object) -> str:
+    """The name of a subscription's rule; that of the rule every subscription begins with, too."""
+    is_default = isinstance(name, str) and name_key(name) == name_key(DEFAULT_RULE)
+    return str(name) if is_default else check_plain_name(name, RULE_NAME_MAX)
 
 
 def entity_of_address(address: str) -> str:

@@ -42,6 +42,10 @@ class Profile:
     has_advanced_features: bool = True
     partitioned_max: int = 100
     entities_max: int = 10_000
+    # Of one topic: its subscriptions, and the filters of all its rules.
+    subscriptions_max: int = 2_000
+    sql_filters_max: int = 2_000
+    correlation_filters_max: int = 100_000
 
 
 _STANDARD = Profile("standard")
@@ -79,6 +83,9 @@ PROFILES = {
             duplicate_window_ms_min=SECOND_MS,
             partitioned_max=0,
             entities_max=0,
+            subscriptions_max=0,
+            sql_filters_max=0,
+            correlation_filters_max=0,
         ),
     )
 }

@@ -1,7 +1,8 @@
-"""What topics, subscriptions and rules may say. Read and checked; not yet served.
+"""What topics and subscriptions are: their settings, by the names that clients use.
 
-A configuration file that names topics is checked as a whole, so that nothing in it is dropped
-without a word and the same file works once topics are served. No messages pass here.
+A subscription has a path below its topic's (names) and lies where its topic lies: as many
+fragments, each in the same store as the topic's. Rules are in rule_descriptions; no messages
+pass here.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from partibus.broker.descriptions import (
     STATUSES,
     TTL_MS_MIN,
     USER_METADATA_MAX,
+    Description,
     forwarding_target,
+    read_description,
 )
 from partibus.broker.durations import SECOND_MS
+from partibus.broker.names import check_entity_name, check_subscription_name, subscription_path
 from partibus.broker.profiles import Profile
 from partibus.broker.properties import (
     InvalidDescription,
@@ -28,13 +32,9 @@ from partibus.broker.properties import (
     duration,
     flag,
     kilobytes,
-    read_properties,
     text,
-    unknown_property,
     whole,
 )
-
-FILTER_TEXT_MAX = 1024
 
 TOPIC_PROPERTIES: Table = (
     duration("DefaultMessageTimeToLive", "default_ttl_ms", TTL_MS_MIN),
@@ -48,7 +48,6 @@ TOPIC_PROPERTIES: Table = (
     ),
     flag("EnableBatchedOperations", "enable_batched_operations"),
     choice("Status", "status", STATUSES),
-    flag("SupportOrdering", "support_ordering"),
     duration("AutoDeleteOnIdle", "auto_delete_on_idle_ms", IDLE_MS_MIN),
     flag("EnablePartitioning", "enable_partitioning", fixed=True),
     flag("EnableExpress", "enable_express"),
@@ -71,46 +70,38 @@ SUBSCRIPTION_PROPERTIES: Table = (
     text("UserMetadata", "user_metadata", USER_METADATA_MAX),
 )
 
-_CORRELATION_FIELDS = (
-    "ContentType", "CorrelationId", "Label", "MessageId", "ReplyTo", "ReplyToSessionId",
-    "SessionId", "To",
-)  # fmt: skip
-_CORRELATION: Table = tuple(text(each, each, FILTER_TEXT_MAX) for each in _CORRELATION_FIELDS)
-_SQL: Table = (text("SqlExpression", "expression", FILTER_TEXT_MAX),)
-_FILTER_TYPES = ("Correlation", "Sql", "True", "False")
+
+class TopicDescription(Description):
+    """The settings of a topic."""
+
+    __slots__ = ()
+    KIND = "topic"
+    PROPERTIES = TOPIC_PROPERTIES
 
 
-def check_topic(properties: Mapping[str, Plain], profile: Profile) -> None:
-    """Refuse a topic that could not be made."""
+class SubscriptionDescription(Description):
+    """The settings of a subscription. How large its messages may be, its topic says."""
+
+    __slots__ = ()
+    KIND = "subscription"
+    PROPERTIES = SUBSCRIPTION_PROPERTIES
+
+    @property
+    def allows_send(self) -> bool:
+        """A subscription collects messages whatever its status; nobody sends to it."""
+        return True
+
+
+def read_topic(name: str, properties: Mapping[str, Plain], profile: Profile) -> TopicDescription:
+    """A new topic of this name, with defaults for what is not said."""
     if not profile.has_advanced_features:
         raise InvalidDescription("Topics", "a topic", f"none in the profile {profile.name}")
-    read_properties(properties, TOPIC_PROPERTIES)
+    return read_description(TopicDescription, check_entity_name(name), properties, profile)
 
 
-def check_subscription(properties: Mapping[str, Plain]) -> None:
-    """Refuse a subscription that could not be made."""
-    read_properties(properties, SUBSCRIPTION_PROPERTIES)
-
-
-def check_rule(properties: Mapping[str, Plain]) -> None:
-    """Refuse a rule whose filter or action is not one."""
-    known = ("FilterType", "CorrelationFilter", "SqlFilter", "Action")
-    for name in properties:
-        if name not in known:
-            raise unknown_property(name, properties[name], known)
-    kind = properties.get("FilterType", "True")
-    if kind not in _FILTER_TYPES:
-        raise InvalidDescription("FilterType", kind, ", ".join(_FILTER_TYPES))
-    correlation = dict(_mapping("CorrelationFilter", properties))
-    _mapping("Properties", correlation)
-    correlation.pop("Properties", None)
-    read_properties(correlation, _CORRELATION)
-    read_properties(_mapping("SqlFilter", properties), _SQL)
-    read_properties(_mapping("Action", properties), _SQL)
-
-
-def _mapping(name: str, properties: Mapping[str, Plain]) -> Mapping[str, Plain]:
-    value = properties.get(name, {})
-    if not isinstance(value, Mapping):
-        raise InvalidDescription(name, value, "an object {...}")
-    return value
+def read_subscription(
+    topic: str, name: str, properties: Mapping[str, Plain], profile: Profile
+) -> SubscriptionDescription:
+    """A new subscription of a topic, with defaults for what is not said."""
+    path = subscription_path(topic, check_subscription_name(name))
+    return read_description(SubscriptionDescription, path, properties, profile)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from partibus.broker.descriptions import Entity, QueueDescription
+from partibus.broker.descriptions import Description, Entity
 from partibus.broker.errors import (
     EntityNotFound,
     FragmentUnavailable,
@@ -81,7 +81,7 @@ class Host:
         self.down: set[tuple[int, int]] = set()
         self._sessions = SessionHost(self, clock)
 
-    def settings(self, entity_id: int) -> QueueDescription | None:
+    def settings(self, entity_id: int) -> Description | None:
         """The settings of an entity; None where it does not exist any more."""
         entity = self._entity(entity_id)
         return entity.description if entity else None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from partibus.broker.descriptions import Entity
-from partibus.broker.errors import EntityNotFound, Refusal
+from partibus.broker.errors import EntityNotFound, NotImplementedHere, Refusal
 from partibus.broker.names import name_key
 from partibus.broker.records import SubQueue
 from partibus.broker.settlement import Settlement
@@ -213,6 +213,8 @@ class Node:
             entity = self.snapshot.entities.get(key)
         if entity is None:
             raise EntityNotFound(f"The messaging entity '{path}' could not be found.")
+        if entity.kind != "queue":
+            raise NotImplementedHere(f"'{entity.name}' is a {entity.kind}: not served yet.")
         return entity, subqueue
 
     def entity_now(self, entity: Entity) -> Entity:
@@ -260,7 +262,7 @@ class Node:
         if self.snapshot.by_id.get(entity.id) != entity:
             return
         try:
-            self._catalog.delete_queue(entity.name, self.clock.now_ms())
+            self._catalog.delete(entity, self.clock.now_ms())
         except (Refusal, StoreError) as error:
             # Another node was first, or the catalog is busy: there is a next time.
             log.warning("idle entity not deleted entity=%s error=%s", entity.name, error)

@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from partibus import __version__
-from partibus.broker.descriptions import QueueDescription
+from partibus.broker.descriptions import Description
 from partibus.broker.profiles import DEFAULT_PROFILE
 from partibus.config import Configuration, ServeSettings, read_configuration
 from partibus.runtime.clock import clock_base_ms, utc_ms
@@ -41,9 +41,10 @@ EMULATOR_KEY = "SAS_KEY_VALUE"
 # Names of Unix sockets have room for about a hundred bytes.
 SOCKET_PATH_MAX = 100
 
-# What a queue may ask for that this release keeps but does not do yet.
-NOT_SERVED: tuple[tuple[str, Callable[[QueueDescription], bool]], ...] = (
-    ("forwarding", lambda queue: bool(queue.forward_to or queue.forward_dead_letters_to)),
+# What an entity may ask for that this release keeps but does not do yet.
+NOT_SERVED: tuple[tuple[str, Callable[[Description], bool]], ...] = (
+    ("topics", lambda entity: entity.KIND == "topic"),
+    ("forwarding", lambda entity: bool(entity.forward_to or entity.forward_dead_letters_to)),
 )
 NAMES_SAID_MAX = 5
 
@@ -63,7 +64,7 @@ def serve(settings: ServeSettings, say: Say) -> None:
         directory = DataDirectory(settings.data, settings.store_dirs, settings.stores)
         stack.callback(directory.release)
         base_ms = clock_base_ms()
-        snapshot, applied = prepare_catalog(directory, configuration, utc_ms(base_ms))
+        snapshot, _ = prepare_catalog(directory, configuration, utc_ms(base_ms))
         hops = stack.enter_context(hop_addresses(settings.data, settings.nodes))
 
         def command(index: int) -> Command:
@@ -88,7 +89,7 @@ def serve(settings: ServeSettings, say: Say) -> None:
         commands = [command(index) for index in range(settings.nodes)]
         supervisor = Supervisor(commands, (amqp.fileno(), http.fileno()))
         ports = amqp.getsockname()[1], http.getsockname()[1]
-        supervisor.run(lambda: announce(settings, snapshot, applied, ports, say))
+        supervisor.run(lambda: announce(settings, snapshot, ports, say))
 
 
 def prepare_catalog(
@@ -106,8 +107,8 @@ def prepare_catalog(
         if declaration is not None:
             applied = apply_configuration(catalog, declaration, now_ms, new_key)
             log.info(
-                "configuration applied created=%d updated=%d topics_not_served=%d",
-                len(applied.created), len(applied.updated), len(applied.topics_not_served),
+                "configuration applied created=%d updated=%d",
+                len(applied.created), len(applied.updated),
             )  # fmt: skip
         return catalog.load(), applied
     finally:
@@ -167,7 +168,6 @@ def hop_addresses(data: Path, nodes: int) -> Iterator[tuple[str, ...]]:
 def announce(
     settings: ServeSettings,
     snapshot: Snapshot,
-    applied: Applied | None,
     ports: tuple[int, int],
     say: Say,
 ) -> None:
@@ -184,8 +184,7 @@ def announce(
     if settings.dev:
         say(f"emulator's key:    {connection_string(host, amqp, EMULATOR_KEY)}")
         log.warning("development: clients without a key and with the emulator's key are let in")
-    topics = list(applied.topics_not_served) if applied else []
-    for what, names in {"topics": topics, **not_served(snapshot)}.items():
+    for what, names in not_served(snapshot).items():
         if names:
             more = ", ..." if len(names) > NAMES_SAID_MAX else ""
             say(f"not served yet:    {what} ({', '.join(names[:NAMES_SAID_MAX])}{more})")

@@ -11,85 +11,56 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import fields, replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
 from partibus.broker.access import ALL_RIGHTS, AccessRule, Right
 from partibus.broker.descriptions import (
+    Description,
     Entity,
     QueueDescription,
-    check_queue,
+    check_description,
     fragments_of,
-    read_stored_queue,
-    revise_queue,
-    write_queue,
+    revise_description,
+    write_description,
 )
 from partibus.broker.errors import EntityAlreadyExists, EntityNotFound, QuotaExceeded
-from partibus.broker.names import check_entity_name, name_key
-from partibus.broker.profiles import Profile, profile_of
+from partibus.broker.names import (
+    check_entity_name,
+    check_subscription_name,
+    name_key,
+    subscription_name,
+    subscription_path,
+)
+from partibus.broker.profiles import Profile
+from partibus.broker.rule_descriptions import RuleDescription, default_rule
+from partibus.broker.topics import SubscriptionDescription, TopicDescription
 from partibus.store.catalog_file import CatalogFile
+from partibus.store.rule_table import RuleTable
+from partibus.store.snapshot import (
+    NAMESPACE,
+    NamespaceSettings,
+    Snapshot,
+    living_entity,
+    read_snapshot,
+)
 
-# The scope of the namespace's own access rules; those of an entity stand under its id.
-NAMESPACE = 0
+__all__ = ["ACCESS_RULES_MAX", "ROOT_RULE", "Catalog", "NamespaceSettings", "Snapshot"]
+
 ROOT_RULE = "RootManageSharedAccessKey"
 ACCESS_RULES_MAX = 12
 
-_ENTITY_ROWS = (
-    "SELECT id, incarnation, name, description, fragments, home, created_ms, updated_ms,"
-    " deleted_ms FROM entity "
-)
-
-
-@dataclass(frozen=True, slots=True)
-class NamespaceSettings:
-    """What holds for the namespace as a whole. Id and number of stores never change."""
-
-    name: str
-    stores: int
-    profile_name: str
-    premium_fragments: int | None = None
-    # Tells this namespace from another one of the same name.
-    namespace_id: str = ""
-
-    @property
-    def profile(self) -> Profile:
-        """The limits of the namespace."""
-        return profile_of(self.profile_name, self.premium_fragments)
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The whole catalog at one version. Never changes; the next version is another snapshot."""
-
-    version: int
-    settings: NamespaceSettings
-    # By name_key(name), and by id.
-    entities: Mapping[str, Entity]
-    by_id: Mapping[int, Entity]
-    # By the entity's id; those of the namespace under NAMESPACE.
-    rules: Mapping[int, tuple[AccessRule, ...]]
-    # (id, incarnation) of entities whose fragments nobody needs any more.
-    deleted: frozenset[tuple[int, int]] = frozenset()
-    rules_version: int = field(default=-1, repr=False)
-
-    def find(self, name: str) -> Entity | None:
-        """The entity of this name, in whatever case."""
-        return self.entities.get(name_key(name))
-
-    def rules_of(self, entity: Entity | None = None) -> tuple[AccessRule, ...]:
-        """The access rules that stand on an entity, or on the namespace."""
-        return self.rules.get(entity.id if entity else NAMESPACE, ())
+_COUNT_SUBSCRIPTIONS = "SELECT count(*) FROM entity WHERE topic = ? AND deleted_ms = 0"
 
 
 class Catalog:
     """An open catalog. Every method blocks; changes are durable when they return."""
 
-    __slots__ = ("_data_version", "_file", "_snapshot")
+    __slots__ = ("_data_version", "_file", "_rules", "_snapshot")
 
     def __init__(self, file: CatalogFile) -> None:
         self._file = file
+        self._rules = RuleTable(file)
         self._snapshot: Snapshot | None = None
         self._data_version = -1
 
@@ -142,51 +113,91 @@ class Catalog:
 
     def create_queue(self, description: QueueDescription, now_ms: int) -> int:
         """Make a queue; refused where the name is taken, a limit reached, a value not allowed."""
-        name = check_entity_name(description.name)
-        with self._changing() as version:
-            settings = self._settings()
-            check_queue(description, settings.profile)
-            fragments = fragments_of(description, settings.profile)
-            if self._living(name):
-                raise EntityAlreadyExists(f"An entity named '{name}' exists already.")
-            self._check_quota(settings.profile, partitioned=fragments > 1)
-            lives = "SELECT 1 + coalesce(max(incarnation), 0) FROM entity WHERE key = ?"
-            ((incarnation,),) = self._file.rows(lives, (name_key(name),))
-            self._file.rows(
-                "INSERT INTO entity(incarnation, name, key, kind, description, fragments, home,"
-                " created_ms, updated_ms, changed) VALUES(?, ?, ?, 'queue', ?, ?, 0, ?, ?, ?)",
-                (incarnation, name, name_key(name), _text(description), fragments, now_ms, now_ms,
-                 version),
-            )  # fmt: skip
-            # Ids count up, so homes go round the stores and conventional entities spread evenly.
-            self._file.rows(
-                "UPDATE entity SET home = id % ? WHERE id = last_insert_rowid()",
-                (settings.stores,),
-            )
-            return version
+        return self._create(description, now_ms)
+
+    def create_topic(self, description: TopicDescription, now_ms: int) -> int:
+        """Make a topic; refused where the name is taken, a limit reached, a value not allowed."""
+        return self._create(description, now_ms)
 
     def update_queue(self, name: str, properties: Mapping[str, object], now_ms: int) -> int:
         """Change the named properties of a queue; all others stay as they are."""
-        with self._changing() as version:
-            entity = self._existing(name)
-            profile = self._settings().profile
-            revised = revise_queue(entity.description, properties, profile, entity.fragments)
-            self._file.rows(
-                "UPDATE entity SET description = ?, updated_ms = ?, changed = ? WHERE id = ?",
-                (_text(revised), now_ms, version, entity.id),
-            )
-            return version
+        return self._update(self._existing(name, QueueDescription), properties, now_ms)
+
+    def update_topic(self, name: str, properties: Mapping[str, object], now_ms: int) -> int:
+        """Change the named properties of a topic; all others stay as they are."""
+        return self._update(self._existing(name, TopicDescription), properties, now_ms)
 
     def delete_queue(self, name: str, now_ms: int) -> int:
         """Delete a queue with all its messages and access rules."""
+        return self._delete(self._existing(name, QueueDescription), now_ms)
+
+    def delete_topic(self, name: str, now_ms: int) -> int:
+        """Delete a topic with its subscriptions and everything in them."""
+        return self._delete(self._existing(name, TopicDescription), now_ms)
+
+    def delete(self, entity: Entity, now_ms: int) -> int:
+        """Delete an entity of any kind, with everything in it; refused where it is gone."""
+        return self._delete(self._existing(entity.name, type(entity.description)), now_ms)
+
+    def create_subscription(
+        self,
+        topic: str,
+        description: SubscriptionDescription,
+        now_ms: int,
+        rules: tuple[RuleDescription, ...] | None = None,
+    ) -> int:
+        """Make a subscription with these rules; with one for every message where none are said."""
         with self._changing() as version:
-            entity = self._existing(name)
-            self._file.rows(
-                "UPDATE entity SET deleted_ms = ?, changed = ? WHERE id = ?",
-                (now_ms, version, entity.id),
-            )
-            self._file.rows("DELETE FROM access_rule WHERE scope = ?", (entity.id,))
-            self._set("rules_version", version)
+            owner = self._existing(topic, TopicDescription)
+            own_name = check_subscription_name(subscription_name(description.name))
+            name = subscription_path(owner.name, own_name)
+            profile = self._settings().profile
+            check_description(description, profile)
+            self._check_free(name)
+            most = profile.subscriptions_max
+            ((count,),) = self._file.rows(_COUNT_SUBSCRIPTIONS, (owner.id,))
+            if most and count >= most:
+                raise QuotaExceeded(
+                    f"The topic '{owner.name}' has {most} subscriptions, the most that the profile "
+                    f"{profile.name} allows."
+                )
+            place = owner.fragments, owner.home, owner.id
+            made = self._insert(replace(description, name=name), place, now_ms, version)
+            for rule in (default_rule(),) if rules is None else rules:
+                self._rules.add(owner, made, replace(rule, created_ms=now_ms), profile)
+            return version
+
+    def update_subscription(
+        self, topic: str, name: str, properties: Mapping[str, object], now_ms: int
+    ) -> int:
+        """Change the named properties of a subscription; all others stay as they are."""
+        return self._update(self._subscription(topic, name), properties, now_ms)
+
+    def delete_subscription(self, topic: str, name: str, now_ms: int) -> int:
+        """Delete a subscription with its rules and messages."""
+        return self._delete(self._subscription(topic, name), now_ms)
+
+    def create_rule(self, topic: str, name: str, rule: RuleDescription, now_ms: int) -> int:
+        """Add a rule to a subscription; refused where it has one of this name."""
+        with self._changing_rules(topic, name, now_ms) as (version, subscription):
+            owner, profile = self._existing(topic, TopicDescription), self._settings().profile
+            made = replace(rule, created_ms=now_ms)
+            self._rules.add(owner, subscription.id, made, profile)
+            return version
+
+    def update_rule(self, topic: str, name: str, rule: RuleDescription, now_ms: int) -> int:
+        """Give a rule of a subscription another filter and action; it keeps its age."""
+        with self._changing_rules(topic, name, now_ms) as (version, subscription):
+            owner, profile = self._existing(topic, TopicDescription), self._settings().profile
+            number, created_ms = self._rules.remove(subscription, rule.name)
+            made = replace(rule, created_ms=created_ms)
+            self._rules.add(owner, subscription.id, made, profile, number)
+            return version
+
+    def delete_rule(self, topic: str, name: str, rule: str, now_ms: int) -> int:
+        """Remove a rule from a subscription."""
+        with self._changing_rules(topic, name, now_ms) as (version, subscription):
+            self._rules.remove(subscription, rule)
             return version
 
     def put_access_rule(self, rule: AccessRule, entity: str | None = None) -> int:
@@ -224,38 +235,8 @@ class Catalog:
         version = self._version()
         if old is not None and old.version == version:
             return old
-        entities = dict(old.entities) if old else {}
-        by_id = dict(old.by_id) if old else {}
-        deleted = set(old.deleted) if old else set()
-        # Only what changed since: a namespace may have ten thousand entities. In the order of
-        # changes, so that a name made again comes after the death of its former owner.
-        since = old.version if old else 0
-        for row in self._file.rows(_ENTITY_ROWS + "WHERE changed > ? ORDER BY changed", (since,)):
-            entity = _entity(row)
-            if row[-1]:
-                deleted.add((entity.id, entity.incarnation))
-                if by_id.pop(entity.id, None):
-                    del entities[entity.key]
-            else:
-                entities[entity.key] = by_id[entity.id] = entity
         rules_version = int(self._get("rules_version"))
-        return Snapshot(
-            version=version,
-            settings=self._settings(),
-            entities=MappingProxyType(entities),
-            by_id=MappingProxyType(by_id),
-            rules=old.rules if old and old.rules_version == rules_version else self._read_rules(),
-            deleted=frozenset(deleted),
-            rules_version=rules_version,
-        )
-
-    def _read_rules(self) -> Mapping[int, tuple[AccessRule, ...]]:
-        rules: dict[int, tuple[AccessRule, ...]] = {}
-        query = "SELECT scope, name, primary_key, secondary_key, rights FROM access_rule"
-        for scope, name, primary, secondary, rights in self._file.rows(query):
-            rule = AccessRule(name, primary, secondary, _read_rights(rights))
-            rules[scope] = (*rules.get(scope, ()), rule)
-        return MappingProxyType(rules)
+        return read_snapshot(self._file, old, version, rules_version, self._settings())
 
     @contextmanager
     def _changing(self) -> Iterator[int]:
@@ -264,20 +245,106 @@ class Catalog:
             self._set("version", version)
             yield version
 
-    def _living(self, name: str) -> Entity | None:
-        found = self._file.rows(
-            _ENTITY_ROWS + "WHERE key = ? AND deleted_ms = 0", (name_key(name),)
-        )
-        return _entity(found[0]) if found else None
+    @contextmanager
+    def _changing_rules(self, topic: str, name: str, now_ms: int) -> Iterator[tuple[int, Entity]]:
+        """A change of a subscription's rules is a change of the subscription."""
+        with self._changing() as version:
+            subscription = self._subscription(topic, name)
+            yield version, subscription
+            self._file.rows(
+                "UPDATE entity SET updated_ms = ?, changed = ? WHERE id = ?",
+                (now_ms, version, subscription.id),
+            )
 
-    def _existing(self, name: str) -> Entity:
-        entity = self._living(name)
-        if entity is None:
-            raise EntityNotFound(f"There is no entity named '{name}'.")
+    def _create(self, description: Description, now_ms: int) -> int:
+        check_entity_name(description.name)
+        with self._changing() as version:
+            profile = self._settings().profile
+            check_description(description, profile)
+            fragments = fragments_of(description, profile)
+            self._check_free(description.name)
+            self._check_quota(profile, partitioned=fragments > 1)
+            self._insert(description, (fragments, None, 0), now_ms, version)
+            return version
+
+    def _insert(
+        self,
+        description: Description,
+        place: tuple[int, int | None, int],
+        now_ms: int,
+        version: int,
+    ) -> int:
+        """A row for a new entity, with this number of fragments, home and topic; its id."""
+        name, (fragments, home, topic) = description.name, place
+        lives = "SELECT 1 + coalesce(max(incarnation), 0) FROM entity WHERE key = ?"
+        ((incarnation,),) = self._file.rows(lives, (name_key(name),))
+        ((entity_id,),) = self._file.rows(
+            "INSERT INTO entity(incarnation, name, key, kind, description, fragments, home, topic,"
+            " created_ms, updated_ms, changed) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            " RETURNING id",
+            (incarnation, name, name_key(name), description.KIND, _text(description), fragments,
+             home or 0, topic, now_ms, now_ms, version),
+        )  # fmt: skip
+        if home is None:
+            # Ids count up, so homes go round the stores and conventional entities spread evenly.
+            home = entity_id % self._settings().stores
+            self._file.rows("UPDATE entity SET home = ? WHERE id = ?", (home, entity_id))
+        return int(entity_id)
+
+    def _update(self, entity: Entity, properties: Mapping[str, object], now_ms: int) -> int:
+        with self._changing() as version:
+            # As it is now that nobody else can change it.
+            entity = self._existing(entity.name, type(entity.description))
+            profile = self._settings().profile
+            revised = revise_description(entity.description, properties, profile, entity.fragments)
+            self._file.rows(
+                "UPDATE entity SET description = ?, updated_ms = ?, changed = ? WHERE id = ?",
+                (_text(revised), now_ms, version, entity.id),
+            )
+            # A topic decides some things for its subscriptions: they are read anew with it.
+            self._file.rows(
+                "UPDATE entity SET changed = ? WHERE topic = ? AND deleted_ms = 0",
+                (version, entity.id),
+            )
+            return version
+
+    def _delete(self, entity: Entity, now_ms: int) -> int:
+        with self._changing() as version:
+            entity = self._existing(entity.name, type(entity.description))
+            ids = (entity.id, entity.id)
+            self._file.rows(
+                "DELETE FROM rule WHERE subscription IN"
+                " (SELECT id FROM entity WHERE id = ? OR topic = ?)",
+                ids,
+            )
+            self._file.rows(
+                "UPDATE entity SET deleted_ms = ?, changed = ?"
+                " WHERE (id = ? OR topic = ?) AND deleted_ms = 0",
+                (now_ms, version, *ids),
+            )
+            self._file.rows("DELETE FROM access_rule WHERE scope = ?", (entity.id,))
+            self._set("rules_version", version)
+            return version
+
+    def _existing(self, name: str, kind: type[Description] = Description) -> Entity:
+        entity = living_entity(self._file, name)
+        if entity is None or not isinstance(entity.description, kind):
+            raise EntityNotFound(f"There is no {kind.KIND or 'entity'} named '{name}'.")
         return entity
 
+    def _subscription(self, topic: str, name: str) -> Entity:
+        path = subscription_path(topic, name)
+        return self._existing(path, SubscriptionDescription)
+
+    def _check_free(self, name: str) -> None:
+        if living_entity(self._file, name):
+            raise EntityAlreadyExists(f"An entity named '{name}' exists already.")
+
     def _check_quota(self, profile: Profile, *, partitioned: bool) -> None:
-        query = "SELECT count(*), count(nullif(fragments, 1)) FROM entity WHERE deleted_ms = 0"
+        query = (
+            "SELECT count(*), count(nullif(fragments, 1)) FROM entity"
+            " WHERE deleted_ms = 0 AND topic = 0"
+        )
         ((entities, spread),) = self._file.rows(query)
         if profile.entities_max and entities >= profile.entities_max:
             raise QuotaExceeded(
@@ -317,23 +384,8 @@ class Catalog:
         self._file.rows("INSERT OR REPLACE INTO setting VALUES(?, ?)", (name, value))
 
 
-def _entity(row: tuple[Any, ...]) -> Entity:
-    entity_id, incarnation, name, text, fragments, home, created_ms, updated_ms, _ = row
-    description = read_stored_queue(name, json.loads(text))
-    return Entity(
-        entity_id, incarnation, name, description, fragments, home, created_ms, updated_ms
-    )
-
-
-def _text(description: QueueDescription) -> str:
-    return json.dumps(write_queue(description))
-
-
-def _read_rights(text: str) -> Right:
-    rights = Right(0)
-    for name in text.split(","):
-        rights |= Right[name]
-    return rights
+def _text(description: Description) -> str:
+    return json.dumps(write_description(description))
 
 
 def _write_rights(rights: Right) -> str:

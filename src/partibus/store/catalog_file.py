@@ -20,7 +20,7 @@ from partibus.store import StoreDamaged, StoreError
 
 # "Pcat" in the file's header, so that `file` and we can tell it from other databases.
 APPLICATION_ID = 0x50636174
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 # A change takes milliseconds; whoever waits longer is told that the catalog is busy.
 BUSY_MS_MAX = 5_000
 _CHECKSUM_BYTES = 8
@@ -40,6 +40,7 @@ CREATE TABLE entity(
     description TEXT NOT NULL,
     fragments INTEGER NOT NULL,
     home INTEGER NOT NULL,
+    topic INTEGER NOT NULL DEFAULT 0,
     created_ms INTEGER NOT NULL,
     updated_ms INTEGER NOT NULL,
     deleted_ms INTEGER NOT NULL DEFAULT 0,
@@ -47,6 +48,18 @@ CREATE TABLE entity(
 );
 CREATE UNIQUE INDEX entity_living ON entity(key) WHERE deleted_ms = 0;
 CREATE INDEX entity_changed ON entity(changed);
+CREATE INDEX entity_topic ON entity(topic);
+
+CREATE TABLE rule(
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    subscription INTEGER NOT NULL,
+    key TEXT NOT NULL,
+    name TEXT NOT NULL,
+    filter TEXT NOT NULL,
+    description TEXT NOT NULL,
+    created_ms INTEGER NOT NULL,
+    UNIQUE(subscription, key)
+);
 
 CREATE TABLE access_rule(
     scope INTEGER NOT NULL,

@@ -12,20 +12,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from partibus.broker.access import ALL_RIGHTS, AccessRule, Right
-from partibus.broker.descriptions import read_queue, revise_queue
+from partibus.broker.descriptions import Entity, read_queue, revise_description
 from partibus.broker.errors import Refusal
 from partibus.broker.names import (
     ACCESS_RULE_NAME_MAX,
-    RULE_NAME_MAX,
-    SUBSCRIPTION_NAME_MAX,
     check_entity_name,
     check_plain_name,
     entity_of_address,
     name_key,
+    subscription_path,
 )
-from partibus.broker.profiles import DEFAULT_PROFILE, profile_of
+from partibus.broker.profiles import DEFAULT_PROFILE, Profile, profile_of
 from partibus.broker.properties import InvalidDescription
-from partibus.broker.topics import check_rule, check_subscription, check_topic
+from partibus.broker.rule_descriptions import RuleDescription, read_rule, write_rule
+from partibus.broker.topics import read_subscription, read_topic
 from partibus.config import Configuration, ConfigurationError, Section
 from partibus.store.catalog import Catalog, Snapshot
 
@@ -56,11 +56,10 @@ class Declaration:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What applying a file has changed, and what of it is not served."""
+    """What applying a file has changed."""
 
     created: tuple[str, ...]
     updated: tuple[str, ...]
-    topics_not_served: tuple[str, ...]
 
 
 def declare(configuration: Configuration) -> Declaration:
@@ -74,14 +73,11 @@ def declare(configuration: Configuration) -> Declaration:
     for topic in configuration.topics:
         with _at(topic):
             _check_new(topic, seen)
-            check_topic(topic.properties, profile)
-        _check_parts(topic)
+            read_topic(topic.name, topic.properties, profile)
+        _check_parts(topic, profile, seen)
     rules = [*_rules(None, configuration.access_rules)]
-    for queue in configuration.queues:
-        rules += _rules(queue.name, queue.access_rules)
-    for topic in configuration.topics:
-        # Checked like the rest of a topic, and like it not yet used.
-        list(_rules(topic.name, topic.access_rules))
+    for section in (*configuration.queues, *configuration.topics):
+        rules += _rules(section.name, section.access_rules)
     return Declaration(configuration, tuple(rules))
 
 
@@ -90,24 +86,93 @@ def apply_configuration(
 ) -> Applied:
     """Make the catalog say what the file declares: all of it, or nothing and a refusal."""
     configuration = declaration.configuration
-    created, updated = [], []
     with catalog.together():
         _apply_settings(catalog, configuration)
-        before = catalog.load()
-        profile = before.settings.profile
+        applying = _Applying(catalog, now_ms)
         for queue in configuration.queues:
-            with _at(queue):
-                if before.find(queue.name) is None:
-                    catalog.create_queue(read_queue(queue.name, queue.properties, profile), now_ms)
-                    created.append(queue.name)
-                elif _update(catalog, before, queue, now_ms):
-                    updated.append(queue.name)
+            applying.apply_queue(queue)
+        for topic in configuration.topics:
+            applying.apply_topic(topic)
+            for subscription in topic.parts:
+                applying.apply_subscription(topic, subscription)
         after = catalog.load()
         _check_targets(configuration, after)
         for rule in declaration.rules:
             _apply_rule(catalog, after, rule, new_key)
-    topics = tuple(topic.name for topic in configuration.topics)
-    return Applied(tuple(created), tuple(updated), topics)
+    return Applied(tuple(applying.created), tuple(applying.updated))
+
+
+class _Applying:
+    """Makes what is missing and updates what may change, entity by entity."""
+
+    def __init__(self, catalog: Catalog, now_ms: int) -> None:
+        self._catalog = catalog
+        self._now_ms = now_ms
+        self._before = catalog.load()
+        self._profile = self._before.settings.profile
+        self.created: list[str] = []
+        self.updated: list[str] = []
+
+    def apply_queue(self, section: Section) -> None:
+        """A queue as the file declares it."""
+        name, properties, catalog = section.name, section.properties, self._catalog
+        with _at(section):
+            if self._find(name, "queue") is None:
+                catalog.create_queue(read_queue(name, properties, self._profile), self._now_ms)
+                self.created.append(name)
+            elif self._changes(name, properties):
+                catalog.update_queue(name, properties, self._now_ms)
+                self.updated.append(name)
+
+    def apply_topic(self, section: Section) -> None:
+        """A topic, without its subscriptions."""
+        name, properties, catalog = section.name, section.properties, self._catalog
+        with _at(section):
+            if self._find(name, "topic") is None:
+                catalog.create_topic(read_topic(name, properties, self._profile), self._now_ms)
+                self.created.append(name)
+            elif self._changes(name, properties):
+                catalog.update_topic(name, properties, self._now_ms)
+                self.updated.append(name)
+
+    def apply_subscription(self, topic: Section, section: Section) -> None:
+        """A subscription of a topic that is there, with its rules."""
+        catalog, now_ms, properties = self._catalog, self._now_ms, section.properties
+        path = subscription_path(topic.name, section.name)
+        rules = tuple(read_rule(rule.name, rule.properties, now_ms) for rule in section.parts)
+        with _at(section):
+            if self._find(path, "subscription") is None:
+                made = read_subscription(topic.name, section.name, properties, self._profile)
+                catalog.create_subscription(topic.name, made, now_ms, rules or None)
+                self.created.append(path)
+                return
+            if self._changes(path, properties):
+                catalog.update_subscription(topic.name, section.name, properties, now_ms)
+                self.updated.append(path)
+        for rule, written in zip(rules, section.parts, strict=True):
+            with _at(written):
+                self._apply_rule(topic.name, section.name, rule)
+
+    def _apply_rule(self, topic: str, name: str, rule: RuleDescription) -> None:
+        found = self._before.find_subscription(topic, name)
+        existing = self._before.rules_of_subscription(found) if found else ()
+        same_name = [each for each in existing if each.key == rule.key]
+        if not same_name:
+            self._catalog.create_rule(topic, name, rule, self._now_ms)
+        elif write_rule(same_name[0]) != write_rule(rule):
+            self._catalog.update_rule(topic, name, rule, self._now_ms)
+
+    def _find(self, name: str, kind: str) -> Entity | None:
+        """The entity of this name; one of another kind is in the way, and creating says so."""
+        found = self._before.find(name)
+        return found if found is not None and found.kind == kind else None
+
+    def _changes(self, name: str, properties: Mapping[str, object]) -> bool:
+        entity = self._before.entities[name_key(name)]
+        revised = revise_description(
+            entity.description, properties, self._profile, entity.fragments
+        )
+        return revised != entity.description
 
 
 def _apply_settings(catalog: Catalog, configuration: Configuration) -> None:
@@ -123,24 +188,14 @@ def _apply_settings(catalog: Catalog, configuration: Configuration) -> None:
         catalog.change_settings(wanted)
 
 
-def _update(catalog: Catalog, before: Snapshot, section: Section, now_ms: int) -> bool:
-    entity = before.entities[name_key(section.name)]
-    profile = before.settings.profile
-    revised = revise_queue(entity.description, section.properties, profile, entity.fragments)
-    if revised == entity.description:
-        return False
-    catalog.update_queue(section.name, section.properties, now_ms)
-    return True
-
-
 def _check_targets(configuration: Configuration, after: Snapshot) -> None:
-    topics = {name_key(topic.name) for topic in configuration.topics}
-    for queue in configuration.queues:
+    subscriptions = [part for topic in configuration.topics for part in topic.parts]
+    for section in (*configuration.queues, *subscriptions):
         for name in ("ForwardTo", "ForwardDeadLetteredMessagesTo"):
-            target = entity_of_address(str(queue.properties.get(name, "")))
-            if target and after.find(target) is None and name_key(target) not in topics:
+            target = entity_of_address(str(section.properties.get(name, "")))
+            if target and after.find(target) is None:
                 raise ConfigurationError(
-                    f"{queue.path}.Properties.{name}",
+                    f"{section.path}.Properties.{name}",
                     f"there is no queue or topic named {target!r}",
                 )
 
@@ -164,22 +219,23 @@ def _apply_rule(
             raise ConfigurationError(rule.path, str(refusal)) from refusal
 
 
-def _check_new(section: Section, seen: dict[str, str]) -> None:
-    key = name_key(check_entity_name(section.name))
+def _check_new(section: Section, seen: dict[str, str], path: str | None = None) -> None:
+    key = name_key(path or check_entity_name(section.name))
     if key in seen:
         raise ConfigurationError(f"{section.path}.Name", f"{seen[key]} has the same name")
     seen[key] = section.path
 
 
-def _check_parts(topic: Section) -> None:
+def _check_parts(topic: Section, profile: Profile, seen: dict[str, str]) -> None:
     for subscription in topic.parts:
         with _at(subscription):
-            check_plain_name(subscription.name, SUBSCRIPTION_NAME_MAX)
-            check_subscription(subscription.properties)
+            read_subscription(topic.name, subscription.name, subscription.properties, profile)
+            _check_new(subscription, seen, subscription_path(topic.name, subscription.name))
+        names: dict[str, str] = {}
         for rule in subscription.parts:
             with _at(rule):
-                check_plain_name(rule.name, RULE_NAME_MAX)
-                check_rule(rule.properties)
+                read_rule(rule.name, rule.properties)
+                _check_new(rule, names, rule.name)
 
 
 def _rules(
