@@ -20,7 +20,9 @@ from pathlib import Path
 
 from partibus.gateway.listener import Listener
 from partibus.gateway.settings import GatewaySettings
-from partibus.management.health import Health, HealthDoor
+from partibus.management.health import health_of
+from partibus.management.server import HttpDoor
+from partibus.management.settings import HttpSettings
 from partibus.runtime.clock import SystemClock
 from partibus.runtime.disk import ThreadDisk
 from partibus.runtime.node import Node, Placement
@@ -66,9 +68,10 @@ async def _run(settings: NodeSettings) -> None:
     await node.start()
     gateway = GatewaySettings(settings.namespace, node=settings.index, dev=settings.dev)
     listener = Listener(node, gateway, loop)
-    health = HealthDoor(lambda: health_of(node))
+    web = HttpSettings(settings.namespace, node=settings.index, dev=settings.dev)
+    door = HttpDoor(node, web, loop)
     await listener.listen(_socket(settings.amqp_fd))
-    await health.listen(_socket(settings.http_fd))
+    await door.listen(_socket(settings.http_fd))
     # What lives now lives as long as the node: the collector need not look at it again.
     gc.collect()
     gc.freeze()
@@ -77,8 +80,7 @@ async def _run(settings: NodeSettings) -> None:
     os.write(settings.status_fd, READY)
     await stop.wait()
     log.info("node ending connections=%d", len(listener.connections))
-    health.close()
-    await listener.close()
+    await asyncio.gather(door.close(), listener.close())
     await node.stop()
 
 
@@ -94,17 +96,6 @@ def make_node(data: Path, index: int, hop_addresses: tuple[str, ...], clock_base
         SystemClock(loop, clock_base_ms),
         loop,
         disk_of=lambda store: layout.store_path(store).parent,
-    )
-
-
-def health_of(node: Node) -> Health:
-    """What this node knows of the namespace."""
-    nodes = node.placement.nodes
-    return Health(
-        stores=node.stores,
-        stores_down=tuple(node.unavailable_stores()),
-        nodes=nodes,
-        nodes_down=tuple(index for index in range(nodes) if not node.peer(index).up),
     )
 
 

@@ -8,30 +8,18 @@ from __future__ import annotations
 
 import logging
 
-from partibus.broker.access import (
-    ALL_RIGHTS,
-    AccessRule,
-    Grant,
-    Scope,
-    TokenMalformed,
-    check_key,
-    check_token,
-    resource_path,
-)
-from partibus.broker.descriptions import Entity
+from partibus.broker.access import Grant, TokenMalformed, check_key, resource_path
 from partibus.broker.errors import EntityNotFound, Refusal
-from partibus.gateway.addresses import MANAGEMENT
 from partibus.gateway.bindings import Carrier
 from partibus.gateway.claims import BAD_TOKENS_MAX
 from partibus.gateway.dialogue import Request, RequestLink
 from partibus.gateway.outcomes import as_text
+from partibus.runtime.granting import check_grant, entity_at, namespace_rules
 from partibus.wire.values import Int
 
 log = logging.getLogger(__name__)
 
 PUT_TOKEN = "put-token"  # noqa: S105 - an operation's name
-# The vendor's emulator accepts this one; so does a development broker, and no other.
-EMULATOR_RULE = AccessRule("RootManageSharedAccessKey", "SAS_KEY_VALUE", "", ALL_RIGHTS)
 
 
 class TooManyTokens(Refusal):
@@ -41,19 +29,14 @@ class TooManyTokens(Refusal):
     status = 403
 
 
-def namespace_rules(carrier: Carrier) -> list[AccessRule]:
-    """The rules that stand on the whole namespace."""
-    rules = list(carrier.node.snapshot.rules_of())
-    return [*rules, EMULATOR_RULE] if carrier.settings.dev else rules
-
-
 def check_plain(carrier: Carrier, response: bytes) -> bool:
     """Whether a SASL PLAIN response is a rule's name and key; the connection is theirs then."""
     parts = response.split(b"\0")
     if len(parts) != 3:
         return False
     name, key = (part.decode("utf-8", "replace") for part in parts[1:])
-    grant = check_key(name, key, namespace_rules(carrier))
+    rules = namespace_rules(carrier.node.snapshot, dev=carrier.settings.dev)
+    grant = check_key(name, key, rules)
     if grant is not None:
         carrier.claims.admit(grant)
     return grant is not None
@@ -81,31 +64,15 @@ def _put_token(carrier: Carrier, request: Request) -> None:
         raise TokenMalformed("A put-token request has a name and a token.")
     path = resource_path(audience)
     now_ms = carrier.now_ms()
-    # A rule or key may have been made, or taken away, a moment ago at another node.
-    carrier.node.refresh()
     # The type that clients name says little: the Python SDK calls its signatures jwt. Only the
     # token itself decides.
-    entity = _entity(carrier, path)
-    scopes = [Scope("", namespace_rules(carrier))]
-    if entity is not None:
-        scopes.append(Scope(entity.key, carrier.node.snapshot.rules_of(entity)))
-    grant = check_token(as_text(token), path, scopes, now_ms)
-    if path and entity is None:
+    grant = check_grant(carrier.node, as_text(token), path, now_ms, dev=carrier.settings.dev)
+    if path and entity_at(carrier.node, path) is None:
         # Said only to who may know: the token was good for this path.
         raise EntityNotFound(_not_found(audience))
     if not carrier.claims.put(Grant(path, grant.rights, grant.expires_ms), now_ms):
         raise TooManyTokens("The connection holds too many tokens.")
     carrier.tokens_changed()
-
-
-def _entity(carrier: Carrier, path: str) -> Entity | None:
-    """The entity that the audience names or is part of; None for the namespace or no entity."""
-    if path == MANAGEMENT or not path:
-        return None
-    try:
-        return carrier.node.resolve(path.removesuffix("/" + MANAGEMENT))[0]
-    except EntityNotFound:
-        return None
 
 
 def _not_found(audience: str) -> str:

@@ -1,4 +1,4 @@
-"""The HTTP door: health now; entity management and message operations to come.
+"""The HTTP door: health, entity management, and message operations to come.
 
 It asks the node below for everything it says; the AMQP door is not known here.
 """

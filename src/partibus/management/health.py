@@ -1,21 +1,18 @@
-"""Answers `GET /health`, in the words of the vendor's emulator, on the HTTP port.
+"""Answers `GET /health`, in the words of the vendor's emulator. Anyone may ask.
 
 Healthy is who can take and give messages. While some stores or nodes are down the answer is still
-200 and names them: partitioned queues go on without them. Nothing else of HTTP is spoken here.
+200 and names them: partitioned queues go on without them.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import json
-import socket
-from collections.abc import Callable
 from dataclasses import dataclass
 
-REQUEST_BYTES_MAX = 8 * 1024
-REQUEST_S_MAX = 5.0
-CONNECTIONS_MAX = 128
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute
+
+from partibus.management.calls import Call, Service, route
+from partibus.runtime.node import Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,55 +30,31 @@ class Health:
         return len(self.stores_down) < self.stores
 
 
-class HealthDoor:
-    """The HTTP port of one node."""
-
-    def __init__(self, health: Callable[[], Health]) -> None:
-        self._health = health
-        self._server: asyncio.AbstractServer | None = None
-        self._open = 0
-
-    async def listen(self, listening: socket.socket) -> None:
-        """Answer on this socket, from now on."""
-        self._server = await asyncio.start_server(
-            self._serve, sock=listening, limit=REQUEST_BYTES_MAX
-        )
-
-    def close(self) -> None:
-        """Answer no more."""
-        if self._server is not None:
-            self._server.close()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
-        try:
-            if self._open <= CONNECTIONS_MAX:
-                async with asyncio.timeout(REQUEST_S_MAX):
-                    head = await reader.readuntil(b"\r\n\r\n")
-                    writer.write(answer(head, self._health))
-                    await writer.drain()
-        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
-            # Who asks too slowly, too much or not at all gets no answer.
-            writer.transport.abort()
-        finally:
-            self._open -= 1
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+def routes(service: Service) -> list[BaseRoute]:
+    """The paths of this module."""
+    return [route(service, path, {"GET": answer}) for path in ("/health", "/health/")]
 
 
-def answer(head: bytes, health: Callable[[], Health]) -> bytes:
-    """The whole answer to a request with this head."""
-    method, _, rest = head.partition(b" ")
-    path = rest.partition(b" ")[0].partition(b"?")[0]
-    if method not in (b"GET", b"HEAD") or path.rstrip(b"/") != b"/health":
-        return _response("404 Not Found", {"message": "There is only GET /health here."}, method)
-    now = health()
-    status = "200 OK" if now.can_serve else "503 Service Unavailable"
-    return _response(status, _body(now), method)
+async def answer(call: Call) -> Response:
+    """How the namespace is."""
+    now = health_of(call.node)
+    status = 200 if now.can_serve else 503
+    return JSONResponse(body_of(now), status, {"cache-control": "no-store"})
 
 
-def _body(now: Health) -> dict[str, object]:
+def health_of(node: Node) -> Health:
+    """What this node knows of the namespace."""
+    nodes = node.placement.nodes
+    return Health(
+        stores=node.stores,
+        stores_down=tuple(node.unavailable_stores()),
+        nodes=nodes,
+        nodes_down=tuple(index for index in range(nodes) if not node.peer(index).up),
+    )
+
+
+def body_of(now: Health) -> dict[str, object]:
+    """The answer's JSON."""
     if not now.can_serve:
         status, message = "unhealthy", "Service not available. Please try after some time."
     elif now.stores_down or now.nodes_down:
@@ -94,12 +67,3 @@ def _body(now: Health) -> dict[str, object]:
         "stores": {"total": now.stores, "down": list(now.stores_down)},
         "nodes": {"total": now.nodes, "down": list(now.nodes_down)},
     }
-
-
-def _response(status: str, body: dict[str, object], method: bytes) -> bytes:
-    content = json.dumps(body, separators=(",", ":")).encode()
-    head = (
-        f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(content)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
-    )
-    return head.encode() + (b"" if method == b"HEAD" else content)

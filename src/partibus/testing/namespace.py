@@ -1,8 +1,9 @@
 """A namespace in this process, for the tests of applications that talk to Service Bus.
 
-One node with its own event loop in a thread of its own and an AMQP door on a free loopback port:
-the broker that `partibus serve` runs, without the processes around it. So the official clients
-work against it unmodified, and a test can put its clock forward and take its fragments down.
+One node with its own event loop in a thread of its own, and doors for AMQP and HTTP on free
+loopback ports: the broker that `partibus serve` runs, without the processes around it. So the
+official clients work against it unmodified, and a test can put its clock forward and take its
+fragments down.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from typing import Any, TypeVar
 from partibus.broker.descriptions import Entity
 from partibus.gateway.listener import Listener
 from partibus.gateway.settings import GatewaySettings
+from partibus.management.server import HttpDoor
+from partibus.management.settings import HttpSettings
 from partibus.runtime.disk import ThreadDisk
 from partibus.runtime.node import Node, Placement
 from partibus.store import Store
@@ -62,7 +65,9 @@ class Namespace:
         self._catalog: Catalog | None = None
         self._node: Node | None = None
         self._listener: Listener | None = None
+        self._door: HttpDoor | None = None
         self.port = 0
+        self.http_port = 0
 
     # Life -------------------------------------------------------------------------------------
 
@@ -165,6 +170,12 @@ class Namespace:
         listening = socket.create_server(("127.0.0.1", self.port))
         self.port = listening.getsockname()[1]
         await self._listener.listen(listening)
+        self._door = HttpDoor(
+            self._node, HttpSettings(self._settings.name), self._loop, self.clock.system
+        )
+        listening = socket.create_server(("127.0.0.1", self.http_port))
+        self.http_port = listening.getsockname()[1]
+        await self._door.listen(listening)
 
     def _open_store(self, number: int) -> Store:
         if not self._durable:
@@ -172,14 +183,18 @@ class Namespace:
         return SqliteStore(self._directory / f"store-{number:02}.sqlite", f"test/{number}")
 
     async def _stop(self) -> None:
-        node, catalog, listener = self._running(), self._catalog, self._listener
-        self._node = self._catalog = self._listener = None
+        node, catalog, listener, door = self._running(), self._catalog, self._listener, self._door
+        self._node = self._catalog = self._listener = self._door = None
         assert listener is not None
         assert catalog is not None
+        assert door is not None
         # Nobody waits for the goodbyes of clients that a test has left open.
         for connection in list(listener.connections):
             connection.abort()
+        for other in list(door.connections):
+            other.abort()
         await listener.close()
+        await door.close()
         await node.stop()
         catalog.close()
 

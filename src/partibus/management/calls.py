@@ -1,0 +1,112 @@
+"""One HTTP request, as its handler sees it: who asks, what for, and the bytes that came with it.
+
+Here is the one place where access over HTTP is checked, and the one where bodies are read. What
+an operation does is in the modules of its routes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from partibus.broker.access import Right, resource_path, rights_allow
+from partibus.broker.errors import OperationTimedOut, Unauthorized
+from partibus.management.connection import HttpConnection
+from partibus.management.refusals import BodyTooLarge, MethodNotAllowed
+from partibus.management.settings import BODY_S_MAX, HttpSettings
+from partibus.runtime.clock import Clock
+from partibus.runtime.granting import check_grant
+from partibus.runtime.node import Node
+from partibus.runtime.tracking import TrackingTexts
+
+# What is routed at all; a handler that has none of its own for one of them says which there are.
+METHODS = ("GET", "HEAD", "PUT", "POST", "DELETE", "PATCH", "OPTIONS")
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What all handlers of a door share."""
+
+    node: Node
+    settings: HttpSettings
+    # The clients' time: what their tokens end by.
+    clock: Clock
+    tracking: TrackingTexts
+
+
+class Call:
+    """One request."""
+
+    __slots__ = ("request", "service")
+
+    def __init__(self, request: Request, service: Service) -> None:
+        self.request = request
+        self.service = service
+
+    @property
+    def node(self) -> Node:
+        """The node that answers."""
+        return self.service.node
+
+    @property
+    def connection(self) -> HttpConnection:
+        """The connection that the request came on, which may bring more."""
+        connection: HttpConnection = self.request.state.connection
+        return connection
+
+    def part(self, name: str) -> str:
+        """A part of the path that the route names."""
+        return str(self.request.path_params[name])
+
+    def require(self, right: Right, path: str) -> None:
+        """Refuse who may not do this with this path ("": the whole namespace)."""
+        header = self.request.headers.get("authorization")
+        if header is not None:
+            self._check(header, right, path)
+        elif not self.service.settings.dev:
+            raise Unauthorized("MissingToken: The request has no Authorization header.")
+
+    def _check(self, token: str, right: Right, path: str) -> None:
+        now_ms = self.service.clock.now_ms()
+        dev = self.service.settings.dev
+        grant = check_grant(self.node, token, resource_path(path), now_ms, dev=dev)
+        if not rights_allow(grant.rights, right):
+            names = ", ".join(str(each.name).capitalize() for each in right)
+            raise Unauthorized(f"Unauthorized access. '{names}' claim(s) are required.")
+
+    async def body(self, most: int, span_s: float = BODY_S_MAX) -> bytes:
+        """The whole body, if it is no longer than this and comes in time."""
+        length = self.request.headers.get("content-length", "")
+        if length.isdigit() and int(length) > most:
+            raise BodyTooLarge(most)
+        body = bytearray()
+        try:
+            async with asyncio.timeout(span_s):
+                async for chunk in self.request.stream():
+                    body += chunk
+                    if len(body) > most:
+                        raise BodyTooLarge(most)
+        except TimeoutError:
+            raise OperationTimedOut(f"The body did not come within {span_s:g} s.") from None
+        return bytes(body)
+
+
+Handler = Callable[[Call], Awaitable[Response]]
+
+
+def route(service: Service, path: str, handlers: Mapping[str, Handler]) -> Route:
+    """A path of the door: which handler answers which method (HEAD is answered as GET)."""
+
+    async def answer(request: Request) -> Response:
+        method = "GET" if request.method == "HEAD" else request.method
+        handler = handlers.get(method)
+        if handler is None:
+            raise MethodNotAllowed(request.method, tuple(handlers))
+        return await handler(Call(request, service))
+
+    return Route(path, answer, methods=METHODS)

@@ -1,0 +1,32 @@
+"""All paths of the HTTP door, in the order in which they are tried.
+
+A module of operations offers its routes; here they are put together with how refusals are told.
+The paths of entities come last, because they can be anything.
+"""
+
+from __future__ import annotations
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from partibus.broker.errors import Refusal
+from partibus.management import health
+from partibus.management.calls import Service
+from partibus.management.refusals import Refusals
+from partibus.store import StoreError
+
+
+def application(service: Service) -> Starlette:
+    """The whole door as an ASGI application."""
+    refusals = Refusals(service.tracking)
+    return Starlette(
+        routes=[*health.routes(service)],
+        exception_handlers={
+            Refusal: refusals.refused,
+            StoreError: refusals.failed,
+            HTTPException: refusals.not_routed,
+            ClientDisconnect: refusals.left,
+            Exception: refusals.wrong,
+        },
+    )

@@ -1,0 +1,58 @@
+"""What a token grants in this namespace: the rules that may have signed it, for both doors.
+
+A rule stands on the namespace or on the entity that the path names. Whether a signature is good
+is decided in broker.access; who is asked for a token, and what happens without one, at the doors.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from partibus.broker.access import ALL_RIGHTS, AccessRule, Grant, Scope, check_token
+from partibus.broker.descriptions import Entity
+from partibus.broker.errors import EntityNotFound
+from partibus.broker.records import SubQueue
+from partibus.store.catalog import Snapshot
+
+MANAGEMENT_SUFFIX = "/$management"
+# The vendor's emulator accepts this one; so does a development broker, and no other.
+EMULATOR_RULE = AccessRule("RootManageSharedAccessKey", "SAS_KEY_VALUE", "", ALL_RIGHTS)
+
+
+class Known(Protocol):
+    """The part of a node that is asked here."""
+
+    snapshot: Snapshot
+
+    def refresh(self) -> None:
+        """Take over what changed in the catalog."""
+
+    def resolve(self, path: str) -> tuple[Entity, SubQueue]:
+        """The entity and sub-queue that a path names."""
+
+
+def namespace_rules(snapshot: Snapshot, *, dev: bool) -> list[AccessRule]:
+    """The rules that stand on the whole namespace."""
+    rules = list(snapshot.rules_of())
+    return [*rules, EMULATOR_RULE] if dev else rules
+
+
+def check_grant(node: Known, token: str, path: str, now_ms: int, *, dev: bool) -> Grant:
+    """What a token grants on a path (as resource_path spells it). Raises where it does not."""
+    # A rule or key may have been made, or taken away, a moment ago at another node.
+    node.refresh()
+    scopes = [Scope("", namespace_rules(node.snapshot, dev=dev))]
+    entity = entity_at(node, path)
+    if entity is not None:
+        scopes.append(Scope(entity.key, node.snapshot.rules_of(entity)))
+    return check_token(token, path, scopes, now_ms)
+
+
+def entity_at(node: Known, path: str) -> Entity | None:
+    """The entity that a path names or is part of; None for the namespace or no entity."""
+    if not path or path.startswith("$"):
+        return None
+    try:
+        return node.resolve(path.removesuffix(MANAGEMENT_SUFFIX))[0]
+    except EntityNotFound:
+        return None
