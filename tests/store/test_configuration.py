@@ -215,6 +215,7 @@ def test_a_file_adds_and_changes_rules_and_removes_none(catalog: Catalog) -> Non
         (topic(subscription("a/b")), "Subscriptions[0].Name"),
         (topic(subscription("a"), subscription("A")), "Subscriptions[1].Name"),
         (topic(subscription("a", sql("r", ""))), "Rules[0].Properties.SqlExpression"),
+        (topic(subscription("a", sql("r", "x ="))), "Rules[0].Properties.SqlExpression"),
         (topic(subscription("a", sql("r", "1=1"), sql("R", "1=1"))), "Rules[1].Name"),
         (topic(subscription("a", MaxDeliveryCount=0)), "Properties.MaxDeliveryCount"),
         (topic(subscription("a", ForwardTo="nowhere")), "Properties.ForwardTo"),

@@ -167,3 +167,9 @@ def test_the_profile_bounds_subscriptions_and_filters(
     with pytest.raises(QuotaExceeded, match="SqlFilter"):
         catalog.create_rule("topic", "t", RuleDescription("c", SqlFilter("x=2")), NOW_MS)
     catalog.close()
+
+
+def test_a_rule_that_is_no_sql_is_not_kept(catalog: Catalog) -> None:
+    subscribe(catalog, "s")
+    with pytest.raises(InvalidDescription, match="position 4"):
+        catalog.create_rule("topic", "s", RuleDescription("a", SqlFilter("x =")), NOW_MS)

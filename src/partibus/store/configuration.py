@@ -25,6 +25,7 @@ from partibus.broker.names import (
 from partibus.broker.profiles import DEFAULT_PROFILE, Profile, profile_of
 from partibus.broker.properties import InvalidDescription
 from partibus.broker.rule_descriptions import RuleDescription, read_rule, write_rule
+from partibus.broker.rules.rule_set import CompiledRule
 from partibus.broker.topics import read_subscription, read_topic
 from partibus.config import Configuration, ConfigurationError, Section
 from partibus.store.catalog import Catalog, Snapshot
@@ -234,7 +235,7 @@ def _check_parts(topic: Section, profile: Profile, seen: dict[str, str]) -> None
         names: dict[str, str] = {}
         for rule in subscription.parts:
             with _at(rule):
-                read_rule(rule.name, rule.properties)
+                CompiledRule(read_rule(rule.name, rule.properties))
                 _check_new(rule, names, rule.name)
 
 

@@ -18,6 +18,7 @@ from partibus.broker.rule_descriptions import (
     check_rule,
     write_rule,
 )
+from partibus.broker.rules.rule_set import CompiledRule
 from partibus.store.catalog_file import CatalogFile
 
 _COUNT_FILTERS = (
@@ -44,6 +45,8 @@ class RuleTable:
     ) -> None:
         """A new row; refused where the name is taken, or the topic has filters enough."""
         check_rule(rule)
+        # Nothing is kept that could not be evaluated.
+        CompiledRule(rule)
         if self._find(subscription, rule.name):
             raise EntityAlreadyExists(f"The subscription has a rule named '{rule.name}' already.")
         kind = type(rule.filter).__name__
