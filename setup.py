@@ -21,7 +21,7 @@ from setuptools import setup
 HOT_ROOMS = {
     "wire": "codec frames message_build message_patch message_scan octets transfer",
     "engine": "channels connection delivery endpoint handshake link output session states",
-    "broker": "records window locks fragment sessions session_fragment",
+    "broker": "records window locks fragment transfers sessions session_fragment",
     "store": "writing",
     "runtime": "dispenser session_dispenser",
 }

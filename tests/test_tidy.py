@@ -22,6 +22,7 @@ LONG_MODULES = {
     "broker/fragment.py": "one state machine; cut in two, its halves would know each other",
     "engine/connection.py": "one state machine",
     "runtime/driver.py": "one store's life, commits and reads, which share all their state",
+    "runtime/host.py": "one request after the other, none of them long",
     "runtime/node.py": "the one face that the doors see",
     "testing/contracts.py": "a list of short promises",
 }

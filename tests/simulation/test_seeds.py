@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from partibus.testing.forwarding_simulation import DeadLetterSimulation, ForwardingSimulation
 from partibus.testing.loop import VirtualLoop, run
 from partibus.testing.session_simulation import SessionSimulation
 from partibus.testing.simulation import Simulation
@@ -45,6 +46,12 @@ LITTLE_ROOM = {
     "runtime.driver.IDLE_WINDOW_BYTES_MAX": 10_000,
     "runtime.driver.TRIM_EVERY_COMMITS": 3,
     "runtime.dispenser.RUN_MAX": 4,
+    "runtime.forwarding.TRANSFER_MESSAGES_MAX": 12,
+    "runtime.forwarding.MOVE_MESSAGES": 5,
+    "runtime.outgoing.HELD_MESSAGES_MAX": 10,
+    "runtime.outgoing.PULL_MESSAGES": 3,
+    "runtime.outgoing.BATCH_MESSAGES_MAX": 4,
+    "runtime.outgoing.BATCHES_UNDER_WAY_MAX": 3,
 }
 
 
@@ -63,6 +70,18 @@ def test_no_history_breaks_a_promise(seed: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_T6_no_history_breaks_a_session(seed: int, tmp_path: Path) -> None:
     wrong = run(lambda loop: SessionSimulation(loop, tmp_path, seed).run())
+    assert not wrong, f"seed {seed}:\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_F1_no_history_loses_or_doubles_what_is_forwarded(seed: int, tmp_path: Path) -> None:
+    wrong = run(lambda loop: ForwardingSimulation(loop, tmp_path, seed).run())
+    assert not wrong, f"seed {seed}:\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_F1_no_history_loses_or_doubles_a_forwarded_dead_letter(seed: int, tmp_path: Path) -> None:
+    wrong = run(lambda loop: DeadLetterSimulation(loop, tmp_path, seed).run())
     assert not wrong, f"seed {seed}:\n" + "\n".join(wrong)
 
 

@@ -14,6 +14,7 @@ from partibus.testing.contracts import MakeStore, check_store, made_changes
 from partibus.testing.disk import SimulatedDisk
 from partibus.testing.lookup_contracts import check_lookups
 from partibus.testing.session_contracts import check_sessions
+from partibus.testing.transfer_contracts import KEY, check_transfers
 
 
 def test_a_store_in_memory_keeps_the_contract() -> None:
@@ -65,4 +66,26 @@ def test_T6_the_state_of_a_session_is_there_when_the_file_is_opened_again(
     store = open_store()
     assert store.session_state(1, "s") == b"kept"
     assert store.sessions(1, None, 10, 6) == ["s"]
+    store.close()
+
+
+def test_a_store_keeps_where_messages_go_and_up_to_where_they_came(
+    places: Callable[[], MakeStore],
+) -> None:
+    check_transfers(MemoryStore())
+    check_transfers(SimulatedDisk().open())
+    store = places()()
+    check_transfers(store)
+    store.close()
+
+
+def test_F1_marks_are_there_when_the_file_is_opened_again(places: Callable[[], MakeStore]) -> None:
+    open_store = places()
+    store = open_store()
+    changes = made_changes(1, created=True)
+    changes.marks = {KEY: 12}
+    store.commit([changes])
+    store.close()
+    store = open_store()
+    assert store.marks(1) == {KEY: 12}
     store.close()

@@ -29,6 +29,7 @@ from partibus.broker.errors import (
 )
 from partibus.broker.locks import Locks, token_prefix
 from partibus.broker.message import Incoming
+from partibus.broker.passages import note_passages
 from partibus.broker.records import (
     Changes,
     Counters,
@@ -103,6 +104,8 @@ class Fragment:
         self._aside: set[int] = set()
         # The dead letters of the same fragment, which count towards its quota.
         self.dead: Fragment | None = None
+        # Up to where messages were taken from transfer queues; None: not read yet.
+        self.marks: dict[FragmentKey, int] | None = {} if counters is None else None
 
     # What is staged for the store ---------------------------------------------------------
 
@@ -220,7 +223,14 @@ class Fragment:
         counters.scheduled += scheduled
         counters.accepted += count
         counters.bytes += size
+        if messages and messages[0].passage is not None:
+            note_passages(messages, added)
         return first
+
+    def mark(self, source: FragmentKey, high: int) -> None:
+        """With what is staged now, all up to a position of a transfer queue has been taken."""
+        assert self.marks is not None, "they are read before they are changed"
+        self.marks[source] = self._stage().marks[source] = high
 
     def sight(self, digests: list[Digest], now_ms: int) -> None:
         """Messages with these digests were taken in just now: keep that, with them."""
@@ -231,9 +241,14 @@ class Fragment:
 
     def take(self, count: int, now_ms: int, entropy: Callable[[int], bytes]) -> list[Entry]:
         """Lock up to `count` messages, the oldest first."""
+        taken = [] if self.locks.full else self.withdraw(count, now_ms)
+        if taken:
+            self._lock(taken, now_ms, entropy)
+        return taken
+
+    def withdraw(self, count: int, now_ms: int) -> list[Entry]:
+        """Take up to `count` messages out of memory, the oldest first; what is expired leaves."""
         taken: list[Entry] = []
-        if self.locks.full:
-            return taken
         expired: list[Entry] = []
         pop = self.window.pop
         entry = pop()
@@ -247,9 +262,12 @@ class Fragment:
             entry = pop()
         if expired:
             self._expire(expired)
-        if taken:
-            self._lock(taken, now_ms, entropy)
         return taken
+
+    def part_with(self, entries: list[Entry]) -> None:
+        """Messages that were withdrawn go elsewhere, in the same commit."""
+        self._remove(entries)
+        self.counters.forwarded += len(entries)
 
     def _lock(self, taken: list[Entry], now_ms: int, entropy: Callable[[int], bytes]) -> None:
         self.locks.lock(taken, now_ms + self.settings.lock_ms, entropy)

@@ -30,6 +30,18 @@ SHORT_ID_BYTES = KEY_LENGTH_MAX
 ID_CONSTRUCTORS = frozenset(b"\xa1\xb1\xa0\xb0\x98\x80\x53\x44")
 
 
+class Passage(msgspec.Struct, array_like=True, gc=False):
+    """Where a forwarded message has been."""
+
+    # Its number in the first entity it entered, and when it did.
+    origin: int
+    enqueued_ms: int
+    # How often it was forwarded, this time included.
+    hops: int
+    # The entity in which it became a dead letter.
+    source: str | None
+
+
 class Incoming(msgspec.Struct, array_like=True, gc=False):
     """A message on its way to a fragment. Travels between nodes as it is."""
 
@@ -44,6 +56,8 @@ class Incoming(msgspec.Struct, array_like=True, gc=False):
     partition_key: str | None
     # As it is encoded: few need its text.
     encoded_id: bytes
+    # Of a forwarded message; all messages of a request have one, or none has.
+    passage: Passage | None = None
 
     @property
     def message_id(self) -> str:

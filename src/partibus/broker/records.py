@@ -24,6 +24,8 @@ class SubQueue(IntEnum):
     ACTIVE = 0
     DEAD_LETTER = 1
     TRANSFER_DEAD_LETTER = 2
+    # Messages on their way to other entities; nobody receives from it.
+    TRANSFER = 3
 
 
 class State(IntEnum):
@@ -244,12 +246,14 @@ class Changes:
     `added` are new entries in order of position; `removed` positions whose entries are gone for
     good; `updated` entries whose deliveries, state or times changed in place; `rewritten` entries
     whose content changed as well (a receiver modified their properties); `sighted` are messages
-    that are to be known again (duplicate detection), `states` what sessions keep from now on.
+    that are to be known again (duplicate detection), `states` what sessions keep from now on;
+    `outbox` says where messages of a transfer queue go, by their positions, and `marks` up to
+    which position this fragment has taken messages from transfer queues.
     """
 
     __slots__ = (
-        "added", "counters", "created", "due_ms", "expires_ms", "key", "number", "removed",
-        "rewritten", "sighted", "states", "updated",
+        "added", "counters", "created", "due_ms", "expires_ms", "key", "marks", "number", "outbox",
+        "removed", "rewritten", "sighted", "states", "updated",
     )  # fmt: skip
 
     def __init__(self, number: int, key: FragmentKey, created: bool) -> None:
@@ -264,6 +268,8 @@ class Changes:
         self.sighted: list[Sighting] = []
         # By session: its state, None where it has none any more, and when that was said.
         self.states: dict[str, tuple[bytes | None, int]] = {}
+        self.outbox: dict[int, FragmentKey] = {}
+        self.marks: dict[FragmentKey, int] = {}
         self.counters: Counters = Counters()
         # The earliest times at which one of these becomes active, or expires; 0: none does.
         self.due_ms = 0

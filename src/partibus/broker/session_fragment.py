@@ -14,10 +14,13 @@ from partibus.broker.errors import QuotaExceeded, SessionCannotBeLocked, Session
 from partibus.broker.fragment import MEGABYTE, Fragment, Settings
 from partibus.broker.records import Changes, Counters, Entry, FragmentKey, State, SubQueue
 from partibus.broker.sessions import Session, Sessions
+from partibus.broker.transfers import TransferFragment
 
 
 def kind_of_fragment(key: FragmentKey, settings: Settings) -> type[Fragment]:
     """What a fragment is; the dead letters of an entity with sessions are a plain queue."""
+    if key.subqueue == SubQueue.TRANSFER:
+        return TransferFragment
     has_sessions = settings.requires_session and key.subqueue == SubQueue.ACTIVE
     return SessionFragment if has_sessions else Fragment
 
@@ -168,6 +171,16 @@ class SessionFragment(Fragment):
             self._expire(over)
         self.sessions.messages_read(session, free, last, complete)
         self.sessions.let_go(session)
+
+    def withdraw_stored(self, stored: list[Entry], now_ms: int) -> list[Entry]:
+        """Of active messages that the disk has, those that nobody holds, to go elsewhere."""
+        free = [each for each in stored if self.window.is_on_disk_only(each)]
+        free = [each for each in free if self._is_free(each)]
+        self._aside.update(entry.position for entry in free)
+        over = [entry for entry in free if self._is_over(entry, now_ms)]
+        if over:
+            self._expire(over)
+        return [entry for entry in free if not self._is_over(entry, now_ms)]
 
     def receive_deferred(
         self,

@@ -19,6 +19,7 @@ from partibus.broker.errors import (
     Refusal,
     Unauthorized,
 )
+from partibus.broker.forwarding import check_receivable
 from partibus.broker.records import SubQueue
 from partibus.engine.link import ReceiverLink, SenderLink
 from partibus.gateway.addresses import Address, NodeKind, read_address
@@ -142,6 +143,7 @@ def _bind_consumer(carrier: Carrier, link: SenderLink, attach: Attach, path: str
     session = read_session_filter(attach.source, entity, subqueue)
     if not entity.description.allows_receive:
         raise EntityDisabled(f"The messaging entity '{entity.name}' is disabled for receiving.")
+    check_receivable(entity, subqueue)
     if session is not None:
         return SessionConsumer(carrier, link, path, entity, session)
     link.accept(

@@ -195,8 +195,11 @@ class Driver:
         return fragment
 
     def _dead_letters(self, source: Fragment) -> Fragment:
-        key = source.key._replace(subqueue=SubQueue.DEAD_LETTER)
-        fragment = self.fragment(key, source.settings)
+        return self.beside(source, SubQueue.DEAD_LETTER)
+
+    def beside(self, source: Fragment, subqueue: SubQueue) -> Fragment:
+        """Another sub-queue of the same fragment, which is about to stage something."""
+        fragment = self.fragment(source.key._replace(subqueue=subqueue), source.settings)
         self.touch(fragment)
         return fragment
 

@@ -18,11 +18,13 @@ from partibus.broker.errors import (
 from partibus.broker.fragment import COUNTER_MASK, Fragment
 from partibus.broker.message import Incoming
 from partibus.broker.records import FragmentKey, SubQueue
+from partibus.runtime.arrivals import Arrivals
 from partibus.runtime.clock import Clock
 from partibus.runtime.discharging import Discharging, nothing_done
 from partibus.runtime.dispenser import Dispenser, Origin, Subscriber
 from partibus.runtime.driver import Driver
 from partibus.runtime.entropy import Entropy
+from partibus.runtime.forwarding import Forwarder
 from partibus.runtime.idleness import Uses
 from partibus.runtime.lookups import Errand, look_up
 from partibus.runtime.requests import (
@@ -31,6 +33,7 @@ from partibus.runtime.requests import (
     Discard,
     Discharge,
     Drain,
+    Forward,
     LastUse,
     Lookup,
     Rare,
@@ -38,6 +41,7 @@ from partibus.runtime.requests import (
     Reply,
     Request,
     Send,
+    SendVia,
     SessionRequest,
     Settle,
     Subscribe,
@@ -80,6 +84,9 @@ class Host:
         # Fragments that an operator or a test has taken down.
         self.down: set[tuple[int, int]] = set()
         self._sessions = SessionHost(self, clock)
+        self._arrivals = Arrivals(self, clock)
+        # What takes messages from here to other entities; None in a host without a node.
+        self.forwarder: Forwarder | None = None
 
     def settings(self, entity_id: int) -> Description | None:
         """The settings of an entity; None where it does not exist any more."""
@@ -120,7 +127,13 @@ class Host:
             self._look_up(request, answer)
         elif isinstance(request, LastUse):
             answer(Reply(number=self._last_use_ms(request)))
-        else:
+        elif isinstance(request, Forward):
+            self._arrivals.handle(request, answer)
+        elif isinstance(request, SendVia) and self.forwarder is not None:
+            driver, via = self.target(request, request.partition)
+            self.used(request.entity)
+            self.forwarder.handle(driver, via, request, answer)
+        elif isinstance(request, Discard):
             self._discard(request, origin, answer)
 
     def forget(self, origin: Origin) -> None:
@@ -200,6 +213,10 @@ class Host:
             answer(Reply(positions=positions) if refusal is None else refused(refusal))
 
         driver.duplicates.admit(fragment, request.messages, stage, durable)
+
+    def used(self, entity: int) -> None:
+        """Something was sent to an entity."""
+        self._uses.used(entity, self._clock.now_ms())
 
     def _discard(self, request: Discard, origin: Origin, answer: Answer) -> None:
         if request.ticket:
@@ -345,13 +362,21 @@ class Host:
 
     def shown(self, driver: Driver, fragment: Fragment) -> None:
         """A fragment may have something ready."""
+        if self._is_down(fragment.key):
+            return
+        if self.forwarder is not None and self.forwarder.takes(fragment):
+            self.forwarder.shown(driver, fragment)
+            return
         dispenser = self._dispensers.get(_desk(fragment.key))
-        if dispenser is not None and not self._is_down(fragment.key):
+        if dispenser is not None:
             dispenser.shown(driver, fragment)
 
     def wanted(self, fragment: Fragment) -> bool:
         """Whether anybody receives from the fragment."""
-        return _desk(fragment.key) in self._dispensers
+        return _desk(fragment.key) in self._dispensers or self._is_leaving(fragment)
+
+    def _is_leaving(self, fragment: Fragment) -> bool:
+        return self.forwarder is not None and self.forwarder.takes(fragment)
 
     def is_deleted(self, key: FragmentKey) -> bool:
         """Whether the fragment's entity is known to be gone for good."""
@@ -361,6 +386,8 @@ class Host:
         """A driver's store failed."""
         for dispenser in list(self._dispensers.values()):
             dispenser.lost(driver)
+        if self.forwarder is not None:
+            self.forwarder.lost(driver)
 
     # Management -----------------------------------------------------------------------------
 
@@ -372,8 +399,13 @@ class Host:
                 if entity is None or entity.incarnation != fragment.key.incarnation:
                     driver.drop(fragment)
                 else:
+                    was = fragment.settings
                     fragment.settings = entity.description
+                    if was != entity.description and self._is_leaving(fragment):
+                        self.shown(driver, fragment)
         self._uses.keep(self._known())
+        if self.forwarder is not None:
+            self.forwarder.entities_changed()
 
     def set_down(self, entity: int, partition: int, down: bool) -> None:
         """Take a fragment out of service, or put it back."""

@@ -87,7 +87,9 @@ class Idleness:
             return
         node = self._node
         for entity in list(node.entities()):
-            if entity.description.auto_delete_on_idle_ms < FOREVER_MS:
+            description = entity.description
+            # Whatever is forwarded is in use.
+            if description.auto_delete_on_idle_ms < FOREVER_MS and not description.forward_to:
                 first = entity.store_of(entity.partitions[0], node.stores)
                 if node.is_owner(first):
                     self._ask(entity)

@@ -22,6 +22,7 @@ from partibus.runtime.clock import Clock
 from partibus.runtime.disk import Disk
 from partibus.runtime.driver import Driver
 from partibus.runtime.entropy import Entropy
+from partibus.runtime.forwarding import Forwarder
 from partibus.runtime.gate import Gate
 from partibus.runtime.hop import RemotePeer, Serving, listen
 from partibus.runtime.host import Host
@@ -44,8 +45,9 @@ PENDING_TICK_MS = 250
 SHUTDOWN_POLL_S = 0.01
 
 SUBQUEUES = {
-    "/$deadletterqueue": SubQueue.DEAD_LETTER,
+    # The longer one first: both end in the same way.
     "/$transfer/$deadletterqueue": SubQueue.TRANSFER_DEAD_LETTER,
+    "/$deadletterqueue": SubQueue.DEAD_LETTER,
 }
 
 
@@ -152,6 +154,7 @@ class Node:
         self._served: set[Serving] = set()
         self._closed = False
         self._idleness = Idleness(self)
+        self.host.forwarder = Forwarder(self)
 
     # Life -----------------------------------------------------------------------------------
 
@@ -182,6 +185,8 @@ class Node:
 
     async def stop(self) -> None:
         """Finish the commits under way and give the stores up."""
+        if self.host.forwarder is not None:
+            self.host.forwarder.stop()
         # Polled: no message should pay for an event that is waited for once in a life.
         while not all(d.idle for d in self.host.drivers.values() if d.up):  # noqa: ASYNC110
             await asyncio.sleep(SHUTDOWN_POLL_S)
@@ -251,6 +256,17 @@ class Node:
                 receiver.lost(EntityNotFound("The messaging entity has been deleted."))
             else:
                 receiver.entity_changed(now)
+
+    def known(self, entity: int) -> Entity | None:
+        """The entity with this id; None where it is gone."""
+        return self.snapshot.by_id.get(entity)
+
+    def named(self, name: str) -> Entity | None:
+        """The entity of this name."""
+        try:
+            return self.resolve(name)[0]
+        except EntityNotFound:
+            return None
 
     def entities(self) -> Iterable[Entity]:
         """All entities there are."""

@@ -14,7 +14,8 @@ from enum import Enum
 from typing import Protocol
 
 from partibus.broker.descriptions import Entity
-from partibus.broker.errors import EntityDisabled, Refusal
+from partibus.broker.errors import EntityDisabled, InvalidOperation, Refusal
+from partibus.broker.forwarding import check_receivable
 from partibus.broker.records import SubQueue
 from partibus.broker.settlement import COMPLETE, RELEASE, Settlement
 from partibus.runtime.clock import Clock, Timer
@@ -224,6 +225,11 @@ class Receiver:
         self.entity = entity
         if not entity.description.allows_receive:
             self.lost(EntityDisabled(f"'{entity.name}' is {entity.description.status}."))
+            return
+        try:
+            check_receivable(entity, self.subqueue)
+        except InvalidOperation as refusal:
+            self.lost(refusal)
 
     # Steps of the above ---------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import msgspec
 
 from partibus.broker.errors import Refusal, refusal
 from partibus.broker.message import Incoming
+from partibus.broker.records import FragmentKey
 from partibus.broker.settlement import Settlement
 
 
@@ -47,6 +48,32 @@ class Settle(msgspec.Struct, tag="e", array_like=True):
     settlement: Settlement
 
 
+class Forward(msgspec.Struct, tag="w", array_like=True):
+    """Messages of a transfer queue for one fragment, in order of their positions there.
+
+    The same may come again; whoever has taken them says so, and takes them once.
+    """
+
+    store: int
+    entity: int
+    incarnation: int
+    partition: int
+    source: FragmentKey
+    positions: list[int]
+    messages: list[Incoming]
+
+
+class SendVia(msgspec.Struct, tag="v", array_like=True):
+    """Messages for another entity (its id and incarnation), into a fragment's transfer queue."""
+
+    store: int
+    entity: int
+    incarnation: int
+    partition: int
+    destination: tuple[int, int]
+    messages: list[Incoming]
+
+
 class Discharge(msgspec.Struct, tag="t", array_like=True):
     """A transaction: messages and settlements of one fragment, in one commit or not at all."""
 
@@ -57,6 +84,8 @@ class Discharge(msgspec.Struct, tag="t", array_like=True):
     partition: int | None
     messages: list[Incoming]
     settlements: list[tuple[Settlement, list[tuple[bytes, list[bytes]]]]]
+    # Messages for other entities (id and incarnation), through the transfer queue.
+    transfers: list[tuple[tuple[int, int], list[Incoming]]] = []
 
 
 class Renew(msgspec.Struct, tag="r", array_like=True):
@@ -231,11 +260,9 @@ SessionRequest = (
 
 Receiving = Subscribe | Credit | Drain | Unsubscribe
 # What names one active fragment, made where it is new; and what is not asked often.
-ToFragment = Send | Discard | Discharge | AcceptSession | ListSessions
-Rare = Lookup | LastUse | Discard | SessionRequest
-Request = (
-    Send | Discard | Settle | Discharge | Renew | Receiving | Lookup | LastUse | SessionRequest
-)
+ToFragment = Send | Discard | Discharge | AcceptSession | ListSessions | Forward | SendVia
+Rare = Lookup | LastUse | Discard | SessionRequest | Forward | SendVia
+Request = Send | Settle | Discharge | Renew | Receiving | Rare
 
 
 class Delivered(msgspec.Struct, tag="m", array_like=True, gc=False):

@@ -9,7 +9,15 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from partibus.broker.records import Changes, Digest, Entry, FragmentSummary, Head, Moment
+from partibus.broker.records import (
+    Changes,
+    Digest,
+    Entry,
+    FragmentKey,
+    FragmentSummary,
+    Head,
+    Moment,
+)
 
 
 class StoreError(Exception):
@@ -89,6 +97,12 @@ class Store(Protocol):
 
         Where `since_ms` is not negative: only those whose state was set later than that.
         """
+
+    def destinations(self, number: int, positions: list[int]) -> dict[int, FragmentKey]:
+        """Where entries of a transfer queue go, by their positions."""
+
+    def marks(self, number: int) -> dict[FragmentKey, int]:
+        """Up to which position a fragment has taken messages from each transfer queue."""
 
     def drop(self, number: int, count: int) -> bool:
         """Remove up to `count` entries of a fragment nobody needs; True once all of it is gone."""

@@ -34,8 +34,8 @@ _STALE_MIN = 64
 
 class _Fragment:
     __slots__ = (
-        "base", "counters", "entries", "has_expiring", "has_scheduled", "key", "last", "order",
-        "stale", "states",
+        "base", "counters", "entries", "has_expiring", "has_scheduled", "key", "last", "marks",
+        "order", "outbox", "stale", "states",
     )  # fmt: skip
 
     def __init__(self, key: FragmentKey) -> None:
@@ -49,6 +49,9 @@ class _Fragment:
         self.last = 0
         # The states of sessions, and when they were set.
         self.states: dict[str, tuple[bytes, int]] = {}
+        # Where entries go (of a transfer queue), and up to where entries came (of any other).
+        self.outbox: dict[int, FragmentKey] = {}
+        self.marks: dict[FragmentKey, int] = {}
         # What is added to a position to get the sequence number, but for dead letters.
         self.base = key.partition << SEQUENCE_BITS
         # Whether there ever was one: most fragments need not be looked through.
@@ -85,6 +88,7 @@ class _Fragment:
         for position in positions:
             if self.entries.pop(position, None) is not None:
                 self.stale += 1
+                self.outbox.pop(position, None)
         if self.stale > _STALE_MIN and self.stale > len(self.entries):
             self.order = sorted(self.entries)
             self.stale = 0
@@ -124,6 +128,8 @@ class MemoryStore:
                 fragment.note(entry)
             for entry in changes.rewritten:
                 fragment.keep(entry)
+            fragment.outbox.update(changes.outbox)
+            fragment.marks.update(changes.marks)
             fragment.remove(changes.removed)
             for session, (state, at_ms) in changes.states.items():
                 if state is None:
@@ -261,6 +267,19 @@ class MemoryStore:
         if old is not None:
             del self._history[old]
         return old is not None
+
+    def destinations(self, number: int, positions: list[int]) -> dict[int, FragmentKey]:
+        """Where entries of a transfer queue go, by their positions."""
+        self._check_open()
+        fragment = self._fragments.get(number)
+        outbox = fragment.outbox if fragment else {}
+        return {each: outbox[each] for each in positions if each in outbox}
+
+    def marks(self, number: int) -> dict[FragmentKey, int]:
+        """Up to which position a fragment has taken messages from each transfer queue."""
+        self._check_open()
+        fragment = self._fragments.get(number)
+        return dict(fragment.marks) if fragment else {}
 
     def drop(self, number: int, count: int) -> bool:
         """Remove up to `count` entries of a fragment; True once all of it is gone."""

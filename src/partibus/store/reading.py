@@ -13,7 +13,7 @@ from typing import Any, cast
 import apsw
 import msgspec
 
-from partibus.broker.records import POSITION_BITS, POSITION_MAX, Entry, Head, Moment
+from partibus.broker.records import POSITION_BITS, POSITION_MAX, Entry, FragmentKey, Head, Moment
 from partibus.store import statements
 
 # Where the columns of statements._as_json() stand.
@@ -94,6 +94,15 @@ def find_rows(cursor: apsw.Cursor, number: int, positions: list[int]) -> list[Ro
     base = number << POSITION_BITS
     keys = array("q", [base + position for position in positions])
     return _decode(cursor.execute(statements.FIND, (apsw.carray(keys),)))
+
+
+def destinations(cursor: apsw.Cursor, number: int, positions: list[int]) -> dict[int, FragmentKey]:
+    """Where the messages at these positions of a transfer queue go."""
+    base = number << POSITION_BITS
+    keys = array("q", [base + position for position in positions])
+    found = cursor.execute(statements.SELECT_OUTBOX, (apsw.carray(keys),)).fetchall()
+    rows: list[tuple[int, ...]] = cast(Any, found)
+    return {row[0] - base: FragmentKey(*row[1:]) for row in rows}
 
 
 def browse_rows(

@@ -203,6 +203,18 @@ class SqliteStore:
         with self._errors:
             return reading.session_names(self._cursor, number, after, count, since_ms)
 
+    def destinations(self, number: int, positions: list[int]) -> dict[int, FragmentKey]:
+        """Where entries of a transfer queue go, by their positions."""
+        with self._errors:
+            return reading.destinations(self._cursor, number, positions)
+
+    def marks(self, number: int) -> dict[FragmentKey, int]:
+        """Up to which position a fragment has taken messages from each transfer queue."""
+        with self._errors:
+            found = self._cursor.execute(statements.SELECT_MARKS, (number,)).fetchall()
+        rows: list[tuple[int, ...]] = cast(Any, found)
+        return {FragmentKey(*row[:-1]): row[-1] for row in rows}
+
     def drop(self, number: int, count: int) -> bool:
         """Remove up to `count` entries of a fragment nobody needs; True once all of it is gone."""
         base = number << POSITION_BITS

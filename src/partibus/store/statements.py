@@ -78,6 +78,17 @@ UPDATE_MESSAGES = Rows(
 REWRITE_MESSAGE = (
     "UPDATE message SET kept_length = ?, kept_count = ?, length = ?, content = ? WHERE position = ?"
 )
+INSERT_OUTBOX = _insert("outbox", ("position", "entity", "incarnation", "partition", "subqueue"))
+DELETE_OUTBOX = "DELETE FROM outbox WHERE position IN (SELECT value FROM carray(?))"
+SELECT_OUTBOX = (
+    "SELECT position, entity, incarnation, partition, subqueue FROM outbox"
+    " WHERE position IN (SELECT value FROM carray(?))"
+)
+SET_MARK = (
+    "INSERT OR REPLACE INTO mark(number, entity, incarnation, partition, subqueue, high)"
+    " VALUES (?, ?, ?, ?, ?, ?)"
+)
+SELECT_MARKS = "SELECT entity, incarnation, partition, subqueue, high FROM mark WHERE number = ?"
 UPDATE_FRAGMENT = (
     f"UPDATE fragment SET {', '.join(f'{name} = ?' for name in COUNTER_FIELDS)} WHERE number = ?"
 )

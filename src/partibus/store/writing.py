@@ -46,6 +46,8 @@ def write(cursor: apsw.Cursor, batch: list[Changes]) -> None:
     for changes in batch:
         if changes.states:
             write_states(cursor, changes)
+        if changes.marks or changes.key.subqueue == SubQueue.TRANSFER:
+            write_transfers(cursor, changes)
     if removed:
         remove(cursor, removed)
     write_counters(cursor, batch)
@@ -168,6 +170,20 @@ def write_states(cursor: apsw.Cursor, changes: Changes) -> None:
             cursor.execute(statements.CLEAR_STATE, (changes.number, session))
         else:
             cursor.execute(statements.SET_STATE, (changes.number, session, state, at_ms))
+
+
+def write_transfers(cursor: apsw.Cursor, changes: Changes) -> None:
+    """Note where leaving messages go, forget those that have left, and what has arrived."""
+    base = changes.number << POSITION_BITS
+    rows: list[Value] = []
+    for position, destination in changes.outbox.items():
+        rows += (base + position, *destination)
+    _execute_rows(cursor, statements.INSERT_OUTBOX, rows)
+    if changes.removed:
+        gone = array("q", [base + position for position in changes.removed])
+        cursor.execute(statements.DELETE_OUTBOX, (apsw.carray(gone),))
+    for source, high in changes.marks.items():
+        cursor.execute(statements.SET_MARK, (changes.number, *source, high))
 
 
 def _execute_rows(cursor: apsw.Cursor, rows: Rows, values: list[Value]) -> None:

@@ -12,7 +12,15 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from partibus.broker.records import Changes, Digest, Entry, FragmentSummary, Head, Moment
+from partibus.broker.records import (
+    Changes,
+    Digest,
+    Entry,
+    FragmentKey,
+    FragmentSummary,
+    Head,
+    Moment,
+)
 from partibus.store import StoreError, StoreInUse
 from partibus.store.memory import MemoryStore
 
@@ -191,6 +199,14 @@ class SimulatedStore:
     def sessions(self, number: int, after: str | None, count: int, since_ms: int) -> list[str]:
         """Names of sessions."""
         return self._open().sessions(number, after, count, since_ms)
+
+    def destinations(self, number: int, positions: list[int]) -> dict[int, FragmentKey]:
+        """Where entries of a transfer queue go."""
+        return self._open().destinations(number, positions)
+
+    def marks(self, number: int) -> dict[FragmentKey, int]:
+        """Up to where a fragment has taken messages from transfer queues."""
+        return self._open().marks(number)
 
     def drop(self, number: int, count: int) -> bool:
         """Remove up to `count` entries of a fragment."""

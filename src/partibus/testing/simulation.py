@@ -9,7 +9,7 @@ every fragment must add up. The same seed gives the same history.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from random import Random
 
@@ -49,10 +49,12 @@ def disk_ms(random: Random) -> float:
 class Simulation:
     """One history."""
 
-    queues = QUEUES
+    queues: tuple[QueueDescription, ...] = QUEUES
     # What messages are kept together by, and whether that is a session.
     keys: tuple[str | None, ...] = KEYS
     key_is_session = False
+    # The queues that messages are sent to, where these are not the ones they are received from.
+    entrances: Mapping[str, str] = {}
     # What one receiver's cache held and gave back comes late to another.
     forgiven: frozenset[Wrong] = frozenset({Wrong.OUT_OF_ORDER})
 
@@ -118,7 +120,7 @@ class Simulation:
             await asyncio.sleep(random.expovariate(5))
             queue = random.choice("pc")
             key = random.choice(self.keys)
-            door = Door(await self.node(index), queue)
+            door = Door(await self.node(index), self.entrances.get(queue, queue))
             sizes = [random.choice((1, 1, 1, 5)) for _ in range(random.randint(1, 6))]
             batches = [[self.new_id(queue, key) for _ in range(size)] for size in sizes]
             sending = door.sending(*([self.message(each, key) for each in ids] for ids in batches))
