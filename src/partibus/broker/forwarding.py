@@ -8,7 +8,7 @@ get there, is not known here.
 
 from __future__ import annotations
 
-from partibus.broker.descriptions import Entity, QueueDescription
+from partibus.broker.descriptions import Description, Entity
 from partibus.broker.errors import (
     EntityDisabled,
     EntityNotFound,
@@ -43,7 +43,7 @@ _REASONS: dict[type[Refusal], str] = {
 }
 
 
-def target_of(description: QueueDescription, subqueue: int) -> str:
+def target_of(description: Description, subqueue: int) -> str:
     """The entity that messages of a sub-queue are forwarded to; empty: none."""
     if subqueue == SubQueue.ACTIVE:
         return description.forward_to
@@ -65,7 +65,7 @@ def obstacle(message: Incoming, destination: Entity | None, name: str) -> Reason
     assert message.passage is not None
     if message.passage.hops > HOPS_MAX:
         return _HOPS
-    if destination is None:
+    if destination is None or destination.topic:
         return _REASONS[EntityNotFound], f"The messaging entity '{name}' could not be found."
     if destination.description.requires_session and message.session is None:
         return _NO_SESSION

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from partibus.broker.descriptions import QueueDescription
+from partibus.broker.descriptions import Description
 from partibus.broker.errors import EntityDisabled, FragmentUnavailable, Refusal
 from partibus.broker.fragment import Fragment
 from partibus.broker.message import Incoming
@@ -28,7 +28,7 @@ class Destinations(Protocol):
     def target(self, request: Forward, partition: int) -> tuple[Driver, Fragment]:
         """The fragment that a request names; refused where it is not to be had."""
 
-    def settings(self, entity_id: int) -> QueueDescription | None:
+    def settings(self, entity_id: int) -> Description | None:
         """The settings of an entity; None where it does not exist any more."""
 
     def used(self, entity: int) -> None:
@@ -93,6 +93,8 @@ class Arrivals:
         settings = self._host.settings(entity)
         if settings is None or not settings.allows_send:
             raise EntityDisabled("The messaging entity is disabled for sending.")
+        if settings.KIND == "topic":
+            raise FragmentUnavailable("Topics are not served yet; what is sent to them waits.")
         self._host.used(entity)
 
     def _take_in(

@@ -44,7 +44,6 @@ SOCKET_PATH_MAX = 100
 # What an entity may ask for that this release keeps but does not do yet.
 NOT_SERVED: tuple[tuple[str, Callable[[Description], bool]], ...] = (
     ("topics", lambda entity: entity.KIND == "topic"),
-    ("forwarding", lambda entity: bool(entity.forward_to or entity.forward_dead_letters_to)),
 )
 NAMES_SAID_MAX = 5
 
