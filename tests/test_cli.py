@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import urllib.request
@@ -99,6 +100,34 @@ def test_serve_says_where_everything_is_answers_and_ends_in_order(
         assert client.recv(8) == b"AMQP\x03\x01\x00\x00"
     assert broker.health()["status"] == "healthy"
     assert broker.stop() == 0
+
+
+def test_A4_the_port_speaks_http_and_tls_too_for_who_trusts_the_authority(
+    broker: Broker, tmp_path: Path
+) -> None:
+    data = str(tmp_path / "data")
+    shown = partibus("cert", "show", "--data", data)
+    assert "localhost" in shown.stdout
+    exported = tmp_path / "authority.pem"
+    assert partibus("cert", "export", str(exported), "--data", data).returncode == 0
+    port = broker.found(r"the same in TLS: +Endpoint=sb://127\.0\.0\.1:(\d+);")
+    trust = ssl.create_default_context(cafile=exported)
+    for scheme, context in (("http", None), ("https", trust)):
+        url = f"{scheme}://127.0.0.1:{port}/health"
+        with urllib.request.urlopen(url, timeout=10, context=context) as response:
+            assert response.status == 200
+
+
+def test_A4_env_prints_what_a_shell_needs(broker: Broker, tmp_path: Path) -> None:
+    printed = partibus("env", "--data", str(tmp_path / "data"))
+    script = f'{printed.stdout}\necho "$SERVICEBUS_CONNECTION_STRING"; cat "$SSL_CERT_FILE"'
+    run = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.startswith(broker.found("connection string: (Endpoint=.*)"))
+    assert "BEGIN CERTIFICATE" in run.stdout
+    assert broker.stop() == 0
+    gone = partibus("env", "--data", str(tmp_path / "data"))
+    assert (gone.returncode, gone.stdout) == (5, "")
+    assert "no broker serves" in gone.stderr
 
 
 def test_a_directory_in_use_is_refused(broker: Broker, tmp_path: Path) -> None:

@@ -28,7 +28,9 @@ from partibus.runtime.disk import ThreadDisk
 from partibus.runtime.node import Node, Placement
 from partibus.runtime.node_process import ALIVE, BEAT_S, READY
 from partibus.runtime.node_settings import NodeSettings
+from partibus.runtime.port import Doors, Port
 from partibus.runtime.serving import CATALOG_NAME
+from partibus.runtime.tls import Tls
 from partibus.store.catalog import Catalog
 from partibus.store.directory import read_layout
 from partibus.telemetry import start_logging
@@ -70,8 +72,12 @@ async def _run(settings: NodeSettings) -> None:
     listener = Listener(node, gateway, loop)
     web = HttpSettings(settings.namespace, node=settings.index, dev=settings.dev)
     door = HttpDoor(node, web, loop)
-    await listener.listen(_socket(settings.amqp_fd))
-    await door.listen(_socket(settings.http_fd))
+    tls = Tls(settings.tls_cert, settings.tls_key)
+    renewal = loop.create_task(tls.keep_up())
+    doors = Doors(amqp=listener.protocol, http=door.protocol, websocket=door.protocol)
+    port = Port(doors, loop, tls.context)
+    for each in settings.listening:
+        port.listen(_socket(each.fd), tls_only=each.tls_only)
     # What lives now lives as long as the node: the collector need not look at it again.
     gc.collect()
     gc.freeze()
@@ -80,6 +86,8 @@ async def _run(settings: NodeSettings) -> None:
     os.write(settings.status_fd, READY)
     await stop.wait()
     log.info("node ending connections=%d", len(listener.connections))
+    renewal.cancel()
+    await port.close()
     await asyncio.gather(door.close(), listener.close())
     await node.stop()
 

@@ -6,10 +6,11 @@ that tells its kind (docs/OPERATING.md). What the commands do is in the rooms be
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 import msgspec
@@ -21,6 +22,7 @@ from partibus.config import (
     NODES_MAX,
     STORES_DEFAULT,
     STORES_MAX,
+    TLS_PORT,
     ConfigurationError,
     ServeSettings,
     default_nodes,
@@ -84,9 +86,22 @@ def setting(name: str, help_text: str, **kind: Any) -> Callable[[Any], Any]:
 )
 @setting("--config", "A configuration file in the shape of the emulator's Config.json.", type=FILE)
 @setting("--host", "The address to listen on.", default="127.0.0.1", show_default=True)
-@setting("--port", "The AMQP port.", type=PORT, default=AMQP_PORT, show_default=True)
+@setting("--port", "The port for everything.", type=PORT, default=AMQP_PORT, show_default=True)
 @setting(
     "--http-port", "The HTTP port (GET /health).", type=PORT, default=HTTP_PORT, show_default=True
+)
+@setting(
+    "--tls-port",
+    f"A port for TLS only.  [default: {TLS_PORT} beside --port {AMQP_PORT}, else none]",
+    type=PORT,
+)
+@setting("--https-port", "Another port for TLS only, for clients that insist on 443.", type=PORT)
+@setting("--tls-cert", "A certificate (PEM) to show instead of one made here.", type=FILE)
+@setting("--tls-key", "Its key (PEM), where it is not in the same file.", type=FILE)
+@setting(
+    "--tls-name",
+    "Another name or address of this broker, for the certificate made here. Repeat it.",
+    multiple=True,
 )
 @setting(
     "--nodes",
@@ -110,9 +125,13 @@ def setting(name: str, help_text: str, **kind: Any) -> Callable[[Any], Any]:
     default="info",
     show_default=True,
 )
-def serve_command(store_dir: tuple[Path, ...], nodes: int | None, **given: Any) -> None:
+def serve_command(
+    store_dir: tuple[Path, ...], tls_name: tuple[str, ...], nodes: int | None, **given: Any
+) -> None:
     """Run a namespace until it is stopped with SIGTERM or Ctrl-C."""
-    settings = ServeSettings(store_dirs=store_dir, nodes=nodes or default_nodes(), **given)
+    settings = ServeSettings(
+        store_dirs=store_dir, tls_names=tls_name, nodes=nodes or default_nodes(), **given
+    )
     start_logging("supervisor", settings.log_level)
     serve(settings, click.echo)
 
@@ -135,6 +154,50 @@ def node_command(settings: str) -> None:
 def version_command() -> None:
     """Print the version."""
     click.echo(f"partibus {__version__}")
+
+
+data_option = setting(
+    "--data",
+    "The data directory of the broker.",
+    type=DIRECTORY,
+    default="partibus-data",
+    show_default=True,
+)
+
+
+@commands.group("cert")
+def cert_commands() -> None:
+    """The certificate of the development authority, which clients have to trust for TLS."""
+
+
+@cert_commands.command("show")
+@data_option
+def show_certificate_command(data: Path) -> None:
+    """Say which certificates were made, for which names, and until when they hold."""
+    from partibus.runtime.trust import describe_certificates
+
+    for line in describe_certificates(data):
+        click.echo(line)
+
+
+@cert_commands.command("export")
+@click.argument("file", type=click.File("wb", atomic=True))
+@data_option
+def export_certificate_command(file: BinaryIO, data: Path) -> None:
+    """Write the authority's certificate (never its key) to FILE; - for standard output."""
+    from partibus.runtime.trust import authority_text
+
+    file.write(authority_text(data))
+
+
+@commands.command("env")
+@data_option
+def env_command(data: Path) -> None:
+    """Print the variables by which clients reach and trust the broker: eval "$(partibus env)"."""
+    from partibus.runtime.trust import client_variables
+
+    for name, value in client_variables(data).items():
+        click.echo(f"export {name}={shlex.quote(value)}")
 
 
 @commands.group("config")

@@ -17,6 +17,7 @@ from pathlib import Path
 from partibus.json_text import JsonTextError, parse_json_text
 
 AMQP_PORT = 5672
+TLS_PORT = 5671
 HTTP_PORT = 5300
 STORES_DEFAULT = 16
 STORES_MAX = 100
@@ -42,12 +43,33 @@ class ServeSettings:
     host: str = "127.0.0.1"
     port: int = AMQP_PORT
     http_port: int = HTTP_PORT
+    # None: TLS_PORT beside AMQP_PORT; beside any other port none, because that one speaks TLS too.
+    tls_port: int | None = None
+    # None: no port of its own for clients that insist on one, such as 443.
+    https_port: int | None = None
+    # The operator's own certificate and key (None: in the same file); else one is made.
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    # More names and addresses by which clients reach the broker, for the certificate made here.
+    tls_names: tuple[str, ...] = ()
     nodes: int = field(default_factory=default_nodes)
     # None: as many as there are, and STORES_DEFAULT for a new namespace.
     stores: int | None = None
     # The emulator's well-known key and clients without any key are let in.
     dev: bool = False
     log_level: str = "info"
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """The ports to open, by the names of their settings."""
+        tls_port = TLS_PORT if self.tls_port is None and self.port == AMQP_PORT else self.tls_port
+        wanted = {
+            "port": self.port,
+            "http_port": self.http_port,
+            "tls_port": tls_port,
+            "https_port": self.https_port,
+        }
+        return {name: port for name, port in wanted.items() if port is not None}
 
 
 class ConfigurationError(Exception):

@@ -7,7 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from partibus.runtime.node_settings import NodeSettings, read_node_settings, write_node_settings
+from partibus.runtime.node_settings import (
+    ListeningFile,
+    NodeSettings,
+    read_node_settings,
+    write_node_settings,
+)
 
 SETTINGS = NodeSettings(
     index=1,
@@ -15,10 +20,11 @@ SETTINGS = NodeSettings(
     hop_addresses=("unix:/a", "unix:/b"),
     clock_base_ms=123,
     namespace="ns",
-    amqp_fd=3,
-    http_fd=4,
+    listening=(ListeningFile(fd=3), ListeningFile(fd=4, tls_only=True)),
     status_fd=5,
     lifeline_fd=6,
+    tls_cert=Path("/certificate.pem"),
+    tls_key=Path("/key.pem"),
     dev=True,
 )
 

@@ -10,9 +10,11 @@ import pytest
 
 from partibus.broker.access import ALL_RIGHTS
 from partibus.config import ConfigurationError, ServeSettings, parse_configuration
+from partibus.runtime.endpoints import Endpoints
 from partibus.runtime.serving import (
     AddressUnavailable,
     announce,
+    certificate_files,
     hop_addresses,
     listening_socket,
     new_key,
@@ -85,6 +87,25 @@ def test_nodes_reach_each_other_also_from_a_very_deep_directory(tmp_path: Path) 
         assert addresses == ()
 
 
+def test_A4_a_certificate_is_made_once_and_an_own_one_is_used_instead(tmp_path: Path) -> None:
+    made, key = certificate_files(ServeSettings(tmp_path), NOW_MS)
+    assert made == key == tmp_path / "tls" / "server.pem"
+    assert certificate_files(ServeSettings(tmp_path), NOW_MS) == (made, key)
+    own = ServeSettings(tmp_path / "other", tls_cert=made, tls_key=made)
+    assert certificate_files(own, NOW_MS) == (made, made)
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    "settings", [{"tls_key": Path("key")}, {"tls_cert": Path("none")}, {"tls_cert": Path(__file__)}]
+)
+def test_A4_a_certificate_that_is_none_is_refused_before_anything_starts(
+    tmp_path: Path, settings: dict[str, Path]
+) -> None:
+    with pytest.raises(ConfigurationError, match="--tls-"):
+        certificate_files(ServeSettings(tmp_path, **settings), NOW_MS)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("host", "said"),
     [("0.0.0.0", "localhost"), ("::", "localhost"), ("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")],
@@ -99,12 +120,17 @@ def test_the_last_word_is_ready(tmp_path: Path) -> None:
     directory.release()
     said: list[str] = []
     settings = ServeSettings(tmp_path, dev=True)
-    announce(settings, snapshot, (5672, 5300), said.append)
+    endpoints = Endpoints(host="127.0.0.1", port=5672, http_port=5300, tls_port=5671)
+    announce(settings, snapshot, endpoints, said.append)
     (root,) = snapshot.rules_of()
     text = "\n".join(said)
     assert (
         "Endpoint=sb://127.0.0.1:5672;SharedAccessKeyName=RootManageSharedAccessKey;"
         f"SharedAccessKey={root.primary_key};UseDevelopmentEmulator=true;" in text
+    )
+    assert (
+        "Endpoint=sb://127.0.0.1:5671;SharedAccessKeyName=RootManageSharedAccessKey;"
+        f"SharedAccessKey={root.primary_key};\n" in text
     )
     assert "SharedAccessKey=SAS_KEY_VALUE;" in text
     assert "not served yet:    topics (t)" in text

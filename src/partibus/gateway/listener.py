@@ -1,15 +1,13 @@
-"""Accepts connections on a listening socket that somebody else opened, and ends them in order.
+"""The AMQP connections of a node: how many there may be, and how they end in order.
 
-Addresses, ports and the choice between AMQP, TLS and HTTP by the first bytes are not its business;
-TLS comes in as an ssl context that is passed through.
+Sockets, TLS and the choice between AMQP and HTTP by the first bytes are not its business: it makes
+the protocol of a connection that somebody else accepted (runtime.port).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import socket
-import ssl
 
 from partibus.gateway.connection import GatewayConnection
 from partibus.gateway.settings import GatewaySettings
@@ -47,19 +45,13 @@ class Listener:
         # that one, to which its clients' clocks would not agree.
         self._clock = clock or node.clock
         self._tracking = Tracking(settings, self._clock, node.entropy)
-        self._servers: list[asyncio.Server] = []
         self._is_full = False
         self._closing = False
         self._emptied = asyncio.Event()
         self.connections: set[GatewayConnection] = set()
 
-    async def listen(self, listening: socket.socket, tls: ssl.SSLContext | None = None) -> None:
-        """Accept on this socket, from now on."""
-        server = await self._loop.create_server(self.protocol, sock=listening, ssl=tls)
-        self._servers.append(server)
-
     def protocol(self) -> asyncio.Protocol:
-        """The protocol for one accepted connection; also for who accepts by other means."""
+        """The protocol for one accepted connection."""
         if self._closing or len(self.connections) >= self._settings.connections_max:
             if not self._is_full and not self._closing:
                 self._is_full = True
@@ -75,8 +67,6 @@ class Listener:
     async def close(self) -> None:
         """Accept no more, let commits finish, say goodbye; cut who does not answer."""
         self._closing = True
-        for server in self._servers:
-            server.close()
         for connection in list(self.connections):
             connection.shut_down()
         if not self.connections:

@@ -11,6 +11,14 @@ from pathlib import Path
 import msgspec
 
 
+class ListeningFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A listening socket that a node inherits."""
+
+    fd: int
+    # Nothing is served in the clear on it.
+    tls_only: bool = False
+
+
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a node needs that is not in the data directory."""
 
@@ -23,10 +31,12 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     # Files that the node inherits: listening sockets, where it says that it lives, and where it
     # learns that the supervisor does not.
-    amqp_fd: int
-    http_fd: int
+    listening: tuple[ListeningFile, ...]
     status_fd: int
     lifeline_fd: int
+    # Certificate and key, which may be the same file.
+    tls_cert: Path
+    tls_key: Path
     dev: bool = False
     log_level: str = "info"
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import re
 import socket
 import sys
 import tempfile
@@ -21,11 +22,18 @@ from pathlib import Path
 from partibus import __version__
 from partibus.broker.descriptions import Description
 from partibus.broker.profiles import DEFAULT_PROFILE
-from partibus.config import Configuration, ServeSettings, read_configuration
+from partibus.config import (
+    Configuration,
+    ConfigurationError,
+    ServeSettings,
+    read_configuration,
+)
 from partibus.runtime.clock import clock_base_ms, utc_ms
+from partibus.runtime.endpoints import Endpoints, forget_endpoints, save_endpoints
 from partibus.runtime.node_process import Command
-from partibus.runtime.node_settings import NodeSettings, write_node_settings
+from partibus.runtime.node_settings import ListeningFile, NodeSettings, write_node_settings
 from partibus.runtime.supervisor import Supervisor
+from partibus.runtime.tls import make_context
 from partibus.store.catalog import ROOT_RULE, Catalog, NamespaceSettings, Snapshot
 from partibus.store.configuration import Applied, apply_configuration, declare
 from partibus.store.directory import DataDirectory
@@ -35,6 +43,9 @@ log = logging.getLogger(__name__)
 CATALOG_NAME = "catalog.sqlite"
 NAMESPACE_DEFAULT = "partibus"
 BACKLOG = 1024
+TLS_ONLY = ("tls_port", "https_port")
+# Hosts that stand for every address of this machine: compared with, not listened on.
+EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104
 KEY_BYTES = 32
 # The well-known key of the vendor's emulator: good with --dev only.
 EMULATOR_KEY = "SAS_KEY_VALUE"
@@ -58,13 +69,20 @@ def serve(settings: ServeSettings, say: Say) -> None:
     """Run the namespace until SIGTERM or SIGINT; `say` gets what a person wants to read."""
     configuration = read_configuration(settings.config) if settings.config else None
     with ExitStack() as stack:
-        amqp = stack.enter_context(listening_socket(settings.host, settings.port))
-        http = stack.enter_context(listening_socket(settings.host, settings.http_port))
+        sockets = {
+            name: stack.enter_context(listening_socket(settings.host, port))
+            for name, port in settings.ports.items()
+        }
         directory = DataDirectory(settings.data, settings.store_dirs, settings.stores)
         stack.callback(directory.release)
         base_ms = clock_base_ms()
         snapshot, _ = prepare_catalog(directory, configuration, utc_ms(base_ms))
+        tls_cert, tls_key = certificate_files(settings, utc_ms(base_ms))
         hops = stack.enter_context(hop_addresses(settings.data, settings.nodes))
+        listening = tuple(
+            ListeningFile(fd=each.fileno(), tls_only=name in TLS_ONLY)
+            for name, each in sockets.items()
+        )
 
         def command(index: int) -> Command:
             def with_status(status_fd: int) -> list[str]:
@@ -74,10 +92,11 @@ def serve(settings: ServeSettings, say: Say) -> None:
                     hop_addresses=hops,
                     clock_base_ms=base_ms,
                     namespace=snapshot.settings.name,
-                    amqp_fd=amqp.fileno(),
-                    http_fd=http.fileno(),
+                    listening=listening,
                     status_fd=status_fd,
                     lifeline_fd=supervisor.lifeline,
+                    tls_cert=tls_cert,
+                    tls_key=tls_key,
                     dev=settings.dev,
                     log_level=settings.log_level,
                 )
@@ -86,9 +105,18 @@ def serve(settings: ServeSettings, say: Say) -> None:
             return with_status
 
         commands = [command(index) for index in range(settings.nodes)]
-        supervisor = Supervisor(commands, (amqp.fileno(), http.fileno()))
-        ports = amqp.getsockname()[1], http.getsockname()[1]
-        supervisor.run(lambda: announce(settings, snapshot, ports, say))
+        supervisor = Supervisor(commands, tuple(each.fd for each in listening))
+        endpoints = Endpoints(
+            host=public_host(settings.host),
+            **{name: each.getsockname()[1] for name, each in sockets.items()},
+        )
+        stack.callback(forget_endpoints, settings.data)
+
+        def when_ready() -> None:
+            save_endpoints(settings.data, endpoints)
+            announce(settings, snapshot, endpoints, say)
+
+        supervisor.run(when_ready)
 
 
 def prepare_catalog(
@@ -112,6 +140,30 @@ def prepare_catalog(
         return catalog.load(), applied
     finally:
         catalog.close()
+
+
+def certificate_files(settings: ServeSettings, now_ms: int) -> tuple[Path, Path]:
+    """The certificate to show and its key: the operator's own, or one that is made here."""
+    if settings.tls_cert is not None:
+        certificate = settings.tls_cert.absolute()
+        key = settings.tls_key.absolute() if settings.tls_key else certificate
+    elif settings.tls_key is not None:
+        raise ConfigurationError("--tls-key", "a key needs its certificate: --tls-cert")
+    else:
+        # Here, because it loads much that who has a certificate does not need.
+        from partibus.runtime.authority import make_certificates
+
+        names = [*own_names(settings.host), *settings.tls_names]
+        certificate = key = make_certificates(settings.data.absolute(), names, now_ms)
+    make_context(certificate, key)
+    return certificate, key
+
+
+def own_names(host: str) -> list[str]:
+    """What clients call this machine: its name, where it can be one, and what we listen on."""
+    machine = socket.gethostname().lower()
+    names = [machine] if re.fullmatch(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", machine) else []
+    return names if host in EVERYWHERE else [*names, host]
 
 
 def new_key() -> str:
@@ -167,21 +219,26 @@ def hop_addresses(data: Path, nodes: int) -> Iterator[tuple[str, ...]]:
 def announce(
     settings: ServeSettings,
     snapshot: Snapshot,
-    ports: tuple[int, int],
+    endpoints: Endpoints,
     say: Say,
 ) -> None:
     """Say where everything is, and last that it is ready."""
-    host = public_host(settings.host)
-    amqp, http = ports
+    host = endpoints.host
     say(f"partibus {__version__}, namespace {snapshot.settings.name}, {settings.nodes} nodes")
     say(f"data directory:    {settings.data.absolute()}")
-    say(f"address:           amqp://{host}:{amqp}")
-    say(f"health:            http://{host}:{http}/health")
+    say(f"address:           amqp://{host}:{endpoints.port} (HTTP and TLS on the same port)")
+    for name, port in (("tls_port", endpoints.tls_port), ("https_port", endpoints.https_port)):
+        if port is not None:
+            say(f"TLS only:          {'amqps' if name == 'tls_port' else 'https'}://{host}:{port}")
+    say(f"health:            http://{host}:{endpoints.http_port}/health")
     root = next((rule for rule in snapshot.rules_of() if rule.name == ROOT_RULE), None)
     if root is not None:
-        say(f"connection string: {connection_string(host, amqp, root.primary_key)}")
+        say(f"connection string: {endpoints.connection_string(root.primary_key)}")
+        say(f"the same in TLS:   {endpoints.tls_connection_string(root.primary_key)}")
+    if settings.tls_cert is None:
+        say('to trust it:       eval "$(partibus env)", or see partibus cert --help')
     if settings.dev:
-        say(f"emulator's key:    {connection_string(host, amqp, EMULATOR_KEY)}")
+        say(f"emulator's key:    {endpoints.connection_string(EMULATOR_KEY)}")
         log.warning("development: clients without a key and with the emulator's key are let in")
     for what, names in not_served(snapshot).items():
         if names:
@@ -201,14 +258,6 @@ def not_served(snapshot: Snapshot) -> dict[str, list[str]]:
 
 def public_host(host: str) -> str:
     """What a client on this machine calls the host that we listen on."""
-    if host in ("", "0.0.0.0", "::"):  # noqa: S104 - compared with, not listened on
+    if host in EVERYWHERE:
         return "localhost"
     return f"[{host}]" if ":" in host else host
-
-
-def connection_string(host: str, port: int, key: str) -> str:
-    """What the official libraries are given."""
-    return (
-        f"Endpoint=sb://{host}:{port};SharedAccessKeyName={ROOT_RULE};"
-        f"SharedAccessKey={key};UseDevelopmentEmulator=true;"
-    )

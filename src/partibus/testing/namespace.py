@@ -24,6 +24,7 @@ from partibus.management.server import HttpDoor
 from partibus.management.settings import HttpSettings
 from partibus.runtime.disk import ThreadDisk
 from partibus.runtime.node import Node, Placement
+from partibus.runtime.port import Doors, Port
 from partibus.store import Store
 from partibus.store.catalog import Catalog, NamespaceSettings
 from partibus.store.memory import MemoryStore
@@ -66,8 +67,9 @@ class Namespace:
         self._node: Node | None = None
         self._listener: Listener | None = None
         self._door: HttpDoor | None = None
+        self._doorway: Port | None = None
+        # For AMQP and for HTTP.
         self.port = 0
-        self.http_port = 0
 
     # Life -------------------------------------------------------------------------------------
 
@@ -107,6 +109,11 @@ class Namespace:
         self.close()
 
     # What a test uses -------------------------------------------------------------------------
+
+    @property
+    def http_port(self) -> int:
+        """Where HTTP is spoken: on the same port as AMQP."""
+        return self.port
 
     @property
     def connection_string(self) -> str:
@@ -167,15 +174,14 @@ class Namespace:
         self._listener = Listener(
             self._node, GatewaySettings(self._settings.name), self._loop, self.clock.system
         )
-        listening = socket.create_server(("127.0.0.1", self.port))
-        self.port = listening.getsockname()[1]
-        await self._listener.listen(listening)
         self._door = HttpDoor(
             self._node, HttpSettings(self._settings.name), self._loop, self.clock.system
         )
-        listening = socket.create_server(("127.0.0.1", self.http_port))
-        self.http_port = listening.getsockname()[1]
-        await self._door.listen(listening)
+        doors = Doors(self._listener.protocol, self._door.protocol, self._door.protocol)
+        self._doorway = Port(doors, self._loop)
+        listening = socket.create_server(("127.0.0.1", self.port))
+        self.port = listening.getsockname()[1]
+        self._doorway.listen(listening)
 
     def _open_store(self, number: int) -> Store:
         if not self._durable:
@@ -184,10 +190,13 @@ class Namespace:
 
     async def _stop(self) -> None:
         node, catalog, listener, door = self._running(), self._catalog, self._listener, self._door
+        doorway, self._doorway = self._doorway, None
         self._node = self._catalog = self._listener = self._door = None
         assert listener is not None
         assert catalog is not None
         assert door is not None
+        assert doorway is not None
+        await doorway.close()
         # Nobody waits for the goodbyes of clients that a test has left open.
         for connection in list(listener.connections):
             connection.abort()

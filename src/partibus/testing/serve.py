@@ -25,6 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
+from partibus.runtime.authority import AUTHORITY_NAME, DIRECTORY_NAME
 from partibus.runtime.serving import CATALOG_NAME
 from partibus.store.catalog import Catalog, Snapshot
 from partibus.testing.declarations import connection_string, queue_of, rule_of
@@ -199,6 +200,16 @@ class LiveBroker:
     def connection_string(self) -> str:
         """For ServiceBusClient.from_connection_string: everything is allowed with it."""
         return connection_string(self.port, self._catalog(lambda c: c.load()).rules_of()[0])
+
+    @property
+    def tls_connection_string(self) -> str:
+        """The same in TLS, which is spoken on the same port."""
+        return self.connection_string.replace("UseDevelopmentEmulator=true;", "")
+
+    @property
+    def authority(self) -> Path:
+        """The certificate that clients have to trust for TLS."""
+        return self.data / DIRECTORY_NAME / AUTHORITY_NAME
 
     def create_queue(self, name: str, **properties: object) -> str:
         """Make a queue, as Namespace.create_queue does; returns its name."""
