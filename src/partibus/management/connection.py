@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import cast
+from typing import Protocol, cast
 
 import h11
 from uvicorn.config import Config
@@ -27,6 +27,25 @@ log.setLevel(logging.ERROR)
 Upgrade = tuple[str, Callable[[], asyncio.Protocol]]
 
 
+class Belonging(Protocol):
+    """What operations keep for the next request of a connection."""
+
+    def close(self) -> None:
+        """The connection is gone."""
+
+
+class _Requests(h11.Connection):
+    """Remembers the headers of a request as they were written: the names of properties matter."""
+
+    headers_as_sent: tuple[tuple[bytes, bytes], ...] = ()
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self.headers_as_sent = tuple(event.headers.raw_items())
+        return event
+
+
 class HttpConnection(H11Protocol):
     """One connection, whoever accepted it."""
 
@@ -41,11 +60,21 @@ class HttpConnection(H11Protocol):
         # Handlers find the connection of their request in `request.state.connection`.
         super().__init__(config, state, {"connection": self}, loop)
         self.logger = log
+        self.conn = _Requests(h11.SERVER, settings.HEAD_BYTES_MAX)
         self.bad_tokens = 0
+        # By their kind; closed with the connection.
+        self.belongings: dict[type, Belonging] = {}
         self._gone = gone
         self._upgrade = upgrade
         self._deadline: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
+
+    @property
+    def headers_as_sent(self) -> tuple[tuple[bytes, bytes], ...]:
+        """The headers of the request that came last, in the client's spelling."""
+        requests = self.conn
+        assert isinstance(requests, _Requests)
+        return requests.headers_as_sent
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client is there; its first request must come soon."""
@@ -58,6 +87,9 @@ class HttpConnection(H11Protocol):
         super().connection_lost(exc)
         self._stop_watching()
         self.resume_writing()
+        for each in self.belongings.values():
+            each.close()
+        self.belongings.clear()
         self._gone(self)
 
     def data_received(self, data: bytes) -> None:

@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect
 from partibus.broker.errors import Refusal
 from partibus.management import health
 from partibus.management.calls import Service
+from partibus.management.messages import routes as messages
 from partibus.management.refusals import Refusals
 from partibus.store import StoreError
 
@@ -21,7 +22,7 @@ def application(service: Service) -> Starlette:
     """The whole door as an ASGI application."""
     refusals = Refusals(service.tracking)
     return Starlette(
-        routes=[*health.routes(service)],
+        routes=[*health.routes(service), *messages.routes(service)],
         exception_handlers={
             Refusal: refusals.refused,
             StoreError: refusals.failed,
