@@ -16,10 +16,12 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from partibus.gateway.listener import Listener
 from partibus.gateway.settings import GatewaySettings
+from partibus.gateway.websocket import WebSocket
 from partibus.management.health import health_of
 from partibus.management.server import HttpDoor
 from partibus.management.settings import HttpSettings
@@ -74,7 +76,8 @@ async def _run(settings: NodeSettings) -> None:
     door = HttpDoor(node, web, loop)
     tls = Tls(settings.tls_cert, settings.tls_key)
     renewal = loop.create_task(tls.keep_up())
-    doors = Doors(amqp=listener.protocol, http=door.protocol, websocket=door.protocol)
+    websocket = partial(WebSocket, listener.protocol, loop)
+    doors = Doors(amqp=listener.protocol, http=door.protocol, websocket=websocket)
     port = Port(doors, loop, tls.context)
     for each in settings.listening:
         port.listen(_socket(each.fd), tls_only=each.tls_only)

@@ -13,6 +13,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ from typing import Any, TypeVar
 from partibus.broker.descriptions import Entity
 from partibus.gateway.listener import Listener
 from partibus.gateway.settings import GatewaySettings
+from partibus.gateway.websocket import WebSocket
 from partibus.management.server import HttpDoor
 from partibus.management.settings import HttpSettings
 from partibus.runtime.disk import ThreadDisk
@@ -177,7 +179,8 @@ class Namespace:
         self._door = HttpDoor(
             self._node, HttpSettings(self._settings.name), self._loop, self.clock.system
         )
-        doors = Doors(self._listener.protocol, self._door.protocol, self._door.protocol)
+        websocket = partial(WebSocket, self._listener.protocol, self._loop)
+        doors = Doors(self._listener.protocol, self._door.protocol, websocket)
         self._doorway = Port(doors, self._loop)
         listening = socket.create_server(("127.0.0.1", self.port))
         self.port = listening.getsockname()[1]

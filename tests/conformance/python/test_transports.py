@@ -1,4 +1,4 @@
-"""The vendor's client over TLS, unmodified, on the port that also speaks everything else."""
+"""The vendor's client over TLS and WebSockets, unmodified, on the port that speaks everything."""
 
 from __future__ import annotations
 
@@ -33,6 +33,12 @@ def tls(live_namespace: LiveBroker) -> dict[str, Any]:
         "connection_verify": str(live_namespace.authority),
         "retry_total": 0,
     }
+
+
+@pytest.fixture
+def websocket(tls: dict[str, Any], live_namespace: LiveBroker) -> dict[str, Any]:
+    """The same in WebSockets; the blocking client takes what to trust from an option only."""
+    return tls | {"transport_type": TransportType.AmqpOverWebsocket}
 
 
 def exchange(options: dict[str, Any], queue: str) -> list[bytes]:
@@ -79,3 +85,13 @@ def test_A4_who_does_not_trust_the_authority_does_not_connect(
     del tls["connection_verify"]
     with pytest.raises(ServiceBusError, match="CERTIFICATE_VERIFY_FAILED"):
         exchange(tls, queue)
+
+
+def test_A4_messages_go_over_websockets(websocket: dict[str, Any], queue: str) -> None:
+    assert exchange(websocket, queue) == [b"small", BODY]
+
+
+def test_A4_messages_go_over_websockets_asynchronously(
+    websocket: dict[str, Any], queue: str
+) -> None:
+    assert asyncio.run(exchange_async(websocket, queue)) == [b"small", BODY]
