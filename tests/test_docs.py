@@ -10,7 +10,7 @@ import click
 import pytest
 
 from partibus.broker.descriptions import QUEUE_PROPERTIES
-from partibus.cli import EXIT_CODES, commands
+from partibus.cli.commands import EXIT_CODES, commands
 from partibus.config import PROFILE_NAMES
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -1,0 +1,27 @@
+"""`partibus config`: configuration files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from partibus.cli.options import FILE
+from partibus.config import read_configuration
+from partibus.store.configuration import declare
+
+
+@click.group("config")
+def config_commands() -> None:
+    """Work with configuration files."""
+
+
+@config_commands.command("validate")
+@click.argument("file", type=FILE)
+def validate_command(file: Path) -> None:
+    """Check a configuration file without starting anything."""
+    configuration = declare(read_configuration(file)).configuration
+    click.echo(f"{file}: namespace {configuration.name}, {len(configuration.queues)} queues")
+    if configuration.topics:
+        names = ", ".join(topic.name for topic in configuration.topics)
+        click.echo(f"not served yet: topics {names}")
