@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import NoneType
 
 import pytest
 
-from partibus.broker.errors import FragmentUnavailable
+from partibus.broker.errors import FragmentUnavailable, Refusal
 from partibus.broker.settlement import Outcome, Settlement
 from partibus.runtime import hop
 from partibus.runtime.clock import SystemClock
@@ -17,6 +20,7 @@ from partibus.runtime.host import Host
 from partibus.runtime.requests import (
     Delivered,
     Drain,
+    Peek,
     Renew,
     Reply,
     Request,
@@ -26,6 +30,7 @@ from partibus.runtime.requests import (
 )
 from partibus.testing.loop import VirtualLoop, simulated
 from partibus.testing.messages import incoming
+from partibus.wire.values import Long, Symbol, UInt
 
 
 class Catalog:
@@ -137,6 +142,60 @@ async def test_every_request_arrives_as_it_was_asked(loop: VirtualLoop, folder: 
     await ends.until(lambda: len(ends.asked) == len(requests))
     assert ends.asked == requests
     await ends.close(server)
+
+
+@simulated
+async def test_numbers_and_names_of_amqp_arrive_as_plain_ones(
+    loop: VirtualLoop, folder: Path
+) -> None:
+    ends = Ends(loop, folder)
+    server = await ends.connect()
+    ends.peer.tell(Peek(Long(1), 2, 3, 4, 0, Long(5), UInt(6), Symbol("s")))
+    await ends.until(lambda: ends.asked)
+    assert ends.asked == [Peek(1, 2, 3, 4, 0, 5, 6, "s")]
+    await ends.close(server)
+
+
+@simulated
+async def test_what_cannot_be_encoded_is_refused_and_told_and_costs_nobody_else(
+    loop: VirtualLoop, folder: Path
+) -> None:
+    ends = Ends(loop, folder)
+    server = await ends.connect()
+    replies: list[Reply] = []
+    ends.peer.call(send(), replies.append)
+    ends.peer.call(Renew(1 << 70, 2, []), replies.append)
+    ends.peer.call(send(), replies.append)
+    with logged("partibus.runtime.hop") as lines:
+        await ends.until(lambda: len(replies) == 3)
+    assert [type(reply.refusal) for reply in replies] == [Refusal, NoneType, NoneType]
+    assert len(lines) == 1
+    assert "Renew" in lines[0]
+    # On the way back what was asked has happened, so nobody knows.
+    (serving,) = ends.served
+    replies.clear()
+    ends.peer.call(Drain(1), replies.append)
+    await ends.until(lambda: len(ends.asked) == 3)
+    serving.put(hop.Answered(4, Reply(number=1 << 70)))
+    with logged("partibus.runtime.hop") as lines:
+        await ends.until(lambda: replies)
+    assert isinstance(replies[0].refusal, FragmentUnavailable)
+    assert len(lines) == 1
+    await ends.close(server)
+
+
+@contextmanager
+def logged(name: str) -> Iterator[list[str]]:
+    """What is logged under this name meanwhile."""
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger(name)
+    logger.addHandler(handler)
+    try:
+        yield lines
+    finally:
+        logger.removeHandler(handler)
 
 
 @simulated

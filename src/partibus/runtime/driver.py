@@ -253,22 +253,6 @@ class Driver:
         else:
             done(None)
 
-    def ask(self, work: Callable[[Store], object], done: Callable[[object], None]) -> None:
-        """Read from the disk, in order with commits; done(the result, or a Refusal)."""
-        files = self._files
-        if files is None:
-            done(FragmentUnavailable(f"Store {self.store} is unavailable; try again."))
-            return
-
-        def asked(result: Any) -> None:
-            if isinstance(result, Exception) and self._files is files and not self._closed:
-                self._fail(result)
-            if isinstance(result, Exception) or self._files is not files:
-                result = FragmentUnavailable(f"Store {self.store} is unavailable; try again.")
-            done(result)
-
-        self._disk.call(lambda: work(files), asked)
-
     def _commit(self, number: int) -> bool:
         """Commit all that has gathered; False where there is nothing to commit."""
         self._commit_due = False
@@ -384,7 +368,7 @@ class Driver:
     def read(
         self, work: Callable[[Store], Any], done: Callable[[Any, Refusal | None], None]
     ) -> None:
-        """Read from the store, in order with its commits; done(result, None) or (None, refusal).
+        """Ask the store, in order with its commits; done(result, None) or (None, refusal).
 
         What is read is durable, and may be older than what the fragments have staged.
         """

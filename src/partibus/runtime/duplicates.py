@@ -10,7 +10,7 @@ repeats is durable. Entities without duplicate detection never come here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from partibus.broker.duplicates import bucket_of, digest_of
 from partibus.broker.errors import EntityNotFound, Refusal
@@ -30,8 +30,10 @@ Answer = Callable[[Refusal | None], None]
 class Committer(Protocol):
     """What is asked of the store's driver."""
 
-    def ask(self, work: Callable[[Store], object], done: Callable[[object], None]) -> None:
-        """Read from the disk, in order with commits; done(the result, or a Refusal)."""
+    def read(
+        self, work: Callable[[Store], Any], done: Callable[[Any, Refusal | None], None]
+    ) -> None:
+        """Read from the disk, in order with commits; done(result, None) or (None, refusal)."""
 
     def has(self, fragment: Fragment) -> bool:
         """Whether the fragment is still there."""
@@ -93,18 +95,17 @@ class DuplicateHistory:
         self._is_looking = True
         since_ms = self._clock.now_ms() - window_ms
 
-        def looked(found: object) -> None:
+        def looked(found: dict[Digest, int], refusal: Refusal | None) -> None:
             self._is_looking = False
             for question in questions:
-                if isinstance(found, Refusal):
-                    question.answer(found)
+                if refusal is not None:
+                    question.answer(refusal)
                 else:
-                    assert isinstance(found, dict)
                     self._decide(question, found)
             if self._waiting and not self._is_looking:
                 self._look()
 
-        self._committer.ask(lambda store: store.sighted(digests, since_ms), looked)
+        self._committer.read(lambda store: store.sighted(digests, since_ms), looked)
 
     def _decide(self, question: Question, found: dict[Digest, int]) -> None:
         fragment = question.fragment
@@ -142,8 +143,8 @@ class DuplicateHistory:
             return
         self._newest[bucket.exponent] = bucket
 
-        def again(more: object) -> None:
-            if more is True:
-                self._committer.ask(lambda store: store.forget(now_ms), again)
+        def again(more: bool | None, _: Refusal | None) -> None:
+            if more:
+                self._committer.read(lambda store: store.forget(now_ms), again)
 
-        again(True)
+        again(True, None)

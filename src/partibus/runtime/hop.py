@@ -16,7 +16,7 @@ from typing import Protocol, cast
 
 import msgspec
 
-from partibus.broker.errors import FragmentUnavailable
+from partibus.broker.errors import FragmentUnavailable, Refusal
 from partibus.runtime.host import Host
 from partibus.runtime.requests import Delivered, Reply, Request, refused
 
@@ -71,10 +71,21 @@ class Knowledge(Protocol):
         """Another node's catalog has this version."""
 
 
+def _plain(value: object) -> object:
+    """A value whose type msgspec does not know: AMQP's numbers and symbols go as what they are."""
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, bytes):
+        return bytes(value)
+    raise TypeError(f"{type(value).__name__} cannot travel between nodes")
+
+
 class HopConnection(asyncio.Protocol):
     """Frames in and out of one socket; writes once per turn."""
 
-    _encode = msgspec.msgpack.Encoder().encode
+    _encode = msgspec.msgpack.Encoder(enc_hook=_plain).encode
     _decode = msgspec.msgpack.Decoder(Frame).decode
 
     def __init__(self, loop: asyncio.AbstractEventLoop, knowledge: Knowledge) -> None:
@@ -115,8 +126,28 @@ class HopConnection(asyncio.Protocol):
         items, self._outgoing = self._outgoing, []
         if self._transport is None or not items:
             return
-        data = self._encode(Frame(self._knowledge.version, items))
-        self._transport.writelines([len(data).to_bytes(LENGTH_BYTES, "big"), data])
+        try:
+            data = self._encode(Frame(self._knowledge.version, items))
+        except (TypeError, ValueError, OverflowError):
+            self._flush_one_by_one(items)
+            return
+        self._write(data)
+
+    def _flush_one_by_one(self, items: list[Item]) -> None:
+        """We are wrong about one of them; that must not cost the others of the turn."""
+        for item in items:
+            try:
+                data = self._encode(Frame(self._knowledge.version, [item]))
+            except (TypeError, ValueError, OverflowError) as error:
+                log.exception("not sent over the hop, it cannot be encoded item=%s", _kind(item))
+                self.unsendable(item, str(error))
+            else:
+                self._write(data)
+
+    def _write(self, data: bytes) -> None:
+        # The connection may be lost between one frame of a turn and the next.
+        if self._transport is not None:
+            self._transport.writelines([len(data).to_bytes(LENGTH_BYTES, "big"), data])
 
     def data_received(self, data: bytes) -> None:
         """Cut frames from the stream and hand their items on."""
@@ -142,6 +173,10 @@ class HopConnection(asyncio.Protocol):
 
     def received(self, item: Item) -> None:
         """One item of a frame."""
+        raise NotImplementedError
+
+    def unsendable(self, item: Item, why: str) -> None:
+        """An item cannot be encoded: whoever waits for it is told."""
         raise NotImplementedError
 
     def abort(self) -> None:
@@ -176,6 +211,12 @@ class Serving(HopConnection):
         number = item.number
         self._host.handle(item.request, self, lambda reply: self.put(Answered(number, reply)))
 
+    def unsendable(self, item: Item, why: str) -> None:
+        """As if the answer had been lost; pushed messages come back when their locks end."""
+        if isinstance(item, Answered):
+            refusal = FragmentUnavailable(f"The answer cannot travel: {why}.")
+            self.put(Answered(item.number, refused(refusal)))
+
     def push(self, subscription: int, messages: list[Delivered]) -> None:
         """Messages for one of the other node's receivers."""
         self.put(Pushed(subscription, messages))
@@ -201,6 +242,11 @@ class Asking(HopConnection):
         else:
             assert isinstance(item, Pushed)
             self._peer.pushed(self._peer.index, item.subscription, item.messages)
+
+    def unsendable(self, item: Item, why: str) -> None:
+        """Who asked is refused."""
+        if isinstance(item, Call):
+            self._peer.answered(item.number, refused(Refusal(f"The request cannot travel: {why}.")))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The other node is there."""
@@ -307,6 +353,11 @@ class RemotePeer:
             answer(reply)
         if not self._closed:
             self.start(loop)
+
+
+def _kind(item: Item) -> str:
+    """What to call an item in the log; its content is nobody's business there."""
+    return type(item.request if isinstance(item, Call) else item).__name__
 
 
 async def connect(

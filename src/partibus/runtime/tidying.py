@@ -7,8 +7,9 @@ store has had nothing to do for a while. Nobody waits for any of it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
+from partibus.broker.errors import Refusal
 from partibus.runtime.clock import Clock, Timer
 from partibus.store import Store
 
@@ -24,8 +25,10 @@ class Idler(Protocol):
     def idle(self) -> bool:
         """Whether nothing waits for the disk."""
 
-    def ask(self, work: Callable[[Store], object], done: Callable[[object], None]) -> None:
-        """Have the disk do something, in order with commits; done(the result, or a Refusal)."""
+    def read(
+        self, work: Callable[[Store], Any], done: Callable[[Any, Refusal | None], None]
+    ) -> None:
+        """Have the disk do something, in order with commits; done(result, None) or (None, why)."""
 
 
 class Tidying:
@@ -46,23 +49,23 @@ class Tidying:
     def _tidy(self) -> None:
         self._timer = None
         if self._driver.idle:
-            self._trim(True)
+            self._trim(True, None)
         else:
             self.later()
 
-    def _trim(self, more: object) -> None:
-        if more is not True:
+    def _trim(self, more: bool | None, _: Refusal | None) -> None:
+        if not more:
             return
         if self._driver.idle:
-            self._driver.ask(lambda store: store.trim(), self._trim)
+            self._driver.read(lambda store: store.trim(), self._trim)
         else:
             self.later()
 
     def take_back(self, number: int) -> None:
         """Remove what a deleted entity's fragment holds."""
 
-        def again(gone: object) -> None:
-            if gone is False:
-                self._driver.ask(lambda store: store.drop(number, DROP_MESSAGES), again)
+        def again(gone: bool | None, refusal: Refusal | None) -> None:
+            if not gone and refusal is None:
+                self._driver.read(lambda store: store.drop(number, DROP_MESSAGES), again)
 
-        again(False)
+        again(False, None)
