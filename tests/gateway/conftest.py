@@ -129,12 +129,10 @@ class Pipe(asyncio.Transport):
 class World:
     """The node, its clock, its disks and its gateway."""
 
-    def __init__(self, path: Path, settings: GatewaySettings) -> None:
+    def __init__(self, path: Path, settings: GatewaySettings, profile: str = "standard") -> None:
         self.loop = asyncio.new_event_loop()
         self.clock = ManualClock()
-        self.catalog = Catalog.make(
-            path, NamespaceSettings("test", STORES, "standard"), lambda: KEY
-        )
+        self.catalog = Catalog.make(path, NamespaceSettings("test", STORES, profile), lambda: KEY)
         self.disks = [HeldDisk(self.loop) for _ in range(STORES)]
         self.node = Node(
             Placement(0, (), STORES),
@@ -343,6 +341,20 @@ def world(tmp_path: Path) -> Iterator[World]:
     world = World(tmp_path / "catalog.sqlite", GatewaySettings("test"))
     yield world
     world.close()
+
+
+@pytest.fixture
+def make_world(tmp_path: Path) -> Iterator[Callable[[str], World]]:
+    """A world whose namespace has the profile that is named."""
+    made: list[World] = []
+
+    def make(profile: str) -> World:
+        made.append(World(tmp_path / f"{profile}.sqlite", GatewaySettings("test"), profile))
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.close()
 
 
 @pytest.fixture

@@ -221,6 +221,23 @@ def test_messages_are_deleted_in_batches_on_conventional_queues_only(world: Any)
     assert status(refused) == (501, "amqp:not-implemented")
 
 
+@pytest.mark.parametrize(("profile", "most"), [("standard", 500), ("unlimited", 4_000)])
+def test_A1_the_profile_says_how_many_messages_one_request_deletes(
+    make_world: Callable[[str], Any], profile: str, most: int
+) -> None:
+    world = make_world(profile)
+    world.create_queue("q")
+    client = world.authorised()
+    link = client.sender("q")
+    for _ in range(5):
+        for _ in range(900):
+            link.send(b"t", payload(b"x"))
+        world.settle()
+    body = {"message-count": Int(10_000), "enqueued-time-utc": Timestamp(world.clock.now_ms())}
+    answer = ask(client, "batch-delete-messages", body)
+    assert (status(answer)[0], answer.body["message-count"]) == (200, most)
+
+
 @pytest.mark.parametrize(
     ("name", "right"),
     [("schedule-message", Right.LISTEN), ("cancel-scheduled-message", Right.LISTEN),

@@ -46,6 +46,8 @@ class Profile:
     subscriptions_max: int = 2_000
     sql_filters_max: int = 2_000
     correlation_filters_max: int = 100_000
+    # Messages that one request may delete.
+    delete_messages_max: int = 500
 
 
 _STANDARD = Profile("standard")
@@ -73,6 +75,7 @@ PROFILES = {
             message_kb_max=102_400,
             partitioned_max=0,
             entities_max=0,
+            delete_messages_max=4_000,
         ),
         Profile(
             "unlimited",
@@ -86,6 +89,7 @@ PROFILES = {
             subscriptions_max=0,
             sql_filters_max=0,
             correlation_filters_max=0,
+            delete_messages_max=4_000,
         ),
     )
 }

@@ -26,8 +26,6 @@ from partibus.wire.values import Array, Int, Long
 
 PEEK_MESSAGES_MAX = 250
 SCHEDULE_MESSAGES_MAX = 5_000
-# Deleted by one request; the profile of a namespace may allow more.
-DELETE_MESSAGES_MAX = 4_000
 # receiver-settle-mode of a receiver that does not settle.
 _SETTLED_FIRST = 0
 
@@ -137,7 +135,9 @@ def batch_delete_messages(call: Call) -> None:
     """Remove messages that nobody holds and that are not newer than a time."""
     if call.has_sessions:
         raise NotImplementedHere("Messages of sessions cannot be deleted in batches.")
-    count = min(call.whole("message-count", least=1), DELETE_MESSAGES_MAX)
+    # Who asks for more gets as many, and asks again: that is how an entity is emptied.
+    most = call.carrier.node.snapshot.settings.profile.delete_messages_max
+    count = min(call.whole("message-count", least=1), most)
     until_ms = call.whole("enqueued-time-utc")
 
     def done(deleted: int, refusal: Refusal | None) -> None:

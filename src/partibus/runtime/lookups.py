@@ -142,16 +142,20 @@ def _cancel(errand: Errand, request: CancelScheduled, stored: list[Entry], answe
     errand.answer_durable(answer, DONE)
 
 
-def _delete(errand: Errand, request: DeleteReady, answer: Answer, loads: int) -> None:
+def _delete(
+    errand: Errand, request: DeleteReady, answer: Answer, loads: int, deleted: int = 0
+) -> None:
     driver, window = errand.driver, errand.fragment.window
     if driver.numbered(errand.fragment.number) is not errand.fragment:
         # The store failed while the backlog was read: nothing of its former life is of use.
         answer(refused(FragmentUnavailable("The fragment went away; try again.")))
         return
-    deleted = errand.fragment.delete_ready(request.count, request.until_ms)
-    if deleted:
+    deleted += errand.fragment.delete_ready(request.count - deleted, request.until_ms)
+    if errand.fragment.dirty:
+        driver.touch(errand.fragment)
+    if deleted < request.count and loads and window.has_gap and not len(window):
+        driver.load(errand.fragment, lambda: _delete(errand, request, answer, loads - 1, deleted))
+    elif deleted:
         errand.answer_durable(answer, Reply(number=deleted))
-    elif loads and window.has_gap and not len(window):
-        driver.load(errand.fragment, lambda: _delete(errand, request, answer, loads - 1))
     else:
         answer(Reply())
