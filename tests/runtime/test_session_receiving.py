@@ -11,16 +11,21 @@ import pytest
 from partibus.broker.descriptions import QueueDescription
 from partibus.broker.errors import (
     InvalidOperation,
+    MessageNotFound,
     OperationTimedOut,
     Refusal,
     SessionCannotBeLocked,
     SessionLockLost,
 )
 from partibus.broker.partitioning import index_of
-from partibus.broker.settlement import ABANDON
-from partibus.testing.door import Door
+from partibus.broker.records import SubQueue
+from partibus.broker.settlement import ABANDON, Outcome, Settlement
+from partibus.runtime import numbered
+from partibus.runtime.requests import Delivered
+from partibus.runtime.session_receiving import SessionReceiver
+from partibus.testing.door import Door, Got
 from partibus.testing.loop import VirtualLoop, run
-from partibus.testing.messages import incoming
+from partibus.testing.messages import incoming, read
 from partibus.testing.session_door import TIMEOUT_MS, SessionInbox
 from partibus.testing.world import World
 
@@ -131,6 +136,60 @@ def test_many_wait_and_each_new_session_goes_to_one_of_them(tmp_path: Path, queu
         place = tmp_path / str(seed)
         place.mkdir()
         simulate(place, story, seed)
+
+
+@both_kinds
+def test_T6_deferred_messages_are_only_for_who_holds_their_session(
+    tmp_path: Path, queue: str
+) -> None:
+    async def story(world: World) -> None:
+        here, there = doors(world, queue)
+        await send(here, "s", b"1", b"2")
+        holder = await SessionInbox(here, "s").settled()
+        holder.credit(2)
+        await world.settle()
+        assert await here.settle(holder.got, Settlement(Outcome.DEFER)) == {}
+        one, two = (got.read.sequence for got in holder.got)
+        (message,) = await deferred(here, holder.receiver, one)
+        assert await here.settle([message]) == {}
+        # Who holds another session has no part in this one.
+        other = await SessionInbox(here, "t").settled()
+        with pytest.raises((MessageNotFound, SessionLockLost)):
+            await deferred(here, other.receiver, two)
+        # Nor has who held it, whoever has it now.
+        holder.close()
+        await world.settle()
+        with pytest.raises(SessionLockLost):
+            await deferred(here, holder.receiver, two)
+        successor = await SessionInbox(there, "s").settled()
+        with pytest.raises(SessionLockLost):
+            await deferred(here, holder.receiver, two)
+        with pytest.raises(SessionLockLost):
+            await deferred(here, None, two)
+        (message,) = await deferred(there, successor.receiver, two)
+        assert message.body == b"2"
+        # Nor has who lost it to time.
+        await there.settle([message], Settlement(Outcome.DEFER))
+        await asyncio.sleep(LOCK_MS / 1000 + 1)
+        with pytest.raises(SessionLockLost):
+            await deferred(there, successor.receiver, two)
+
+    simulate(tmp_path, story)
+
+
+async def deferred(door: Door, holder: SessionReceiver | None, sequence: int) -> list[Got]:
+    future: asyncio.Future[list[Got]] = asyncio.get_running_loop().create_future()
+
+    def done(messages: list[Delivered], refusal: Refusal | None) -> None:
+        if refusal is not None:
+            future.set_exception(refusal)
+        else:
+            future.set_result([Got(each.token, read(each.payload)) for each in messages])
+
+    numbered.receive_deferred(
+        door.node, door.entity, SubQueue.ACTIVE, [sequence], done, delete=False, holder=holder
+    )
+    return await future
 
 
 def test_without_a_session_the_wait_ends_in_time(tmp_path: Path) -> None:

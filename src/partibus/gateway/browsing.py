@@ -58,7 +58,7 @@ def receive_by_sequence_number(call: Call) -> None:
     if not entity.description.allows_receive:
         raise EntityDisabled(f"The messaging entity '{entity.name}' is disabled for receiving.")
 
-    session = session_holder(call).session if call.has_sessions else None
+    holder = session_holder(call) if call.has_sessions else None
 
     def done(messages: list[Delivered], refusal: Refusal | None) -> None:
         if refusal is not None:
@@ -73,7 +73,7 @@ def receive_by_sequence_number(call: Call) -> None:
         sequences,
         done,
         delete=mode == _SETTLED_FIRST,
-        session=session,
+        holder=holder,
     )
 
 

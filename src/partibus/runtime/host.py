@@ -7,6 +7,7 @@ same here. Routing is not done here: a request for a store we do not own is refu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from partibus.broker.descriptions import Description, Entity
 from partibus.broker.errors import (
@@ -19,6 +20,7 @@ from partibus.broker.fragment import COUNTER_MASK, Fragment
 from partibus.broker.message import Incoming
 from partibus.broker.records import FragmentKey, SubQueue
 from partibus.runtime.arrivals import Arrivals
+from partibus.broker.session_fragment import SessionFragment
 from partibus.runtime.clock import Clock
 from partibus.runtime.discharging import Discharging, nothing_done
 from partibus.runtime.dispenser import Dispenser, Origin, Subscriber
@@ -37,6 +39,7 @@ from partibus.runtime.requests import (
     LastUse,
     Lookup,
     Rare,
+    ReceiveDeferred,
     Renew,
     Reply,
     Request,
@@ -124,7 +127,7 @@ class Host:
         if isinstance(request, SessionRequest):
             self._sessions.handle(request, origin, answer)
         elif isinstance(request, Lookup):
-            self._look_up(request, answer)
+            self._look_up(request, origin, answer)
         elif isinstance(request, LastUse):
             answer(Reply(number=self._last_use_ms(request)))
         elif isinstance(request, Forward):
@@ -167,7 +170,7 @@ class Host:
             )
         return driver, entity
 
-    def _look_up(self, request: Lookup, answer: Answer) -> None:
+    def _look_up(self, request: Lookup, origin: Origin, answer: Answer) -> None:
         driver, _ = self._place(request, request.partition)
         self._uses.used(request.entity, self._clock.now_ms())
         key = FragmentKey(request.entity, request.incarnation, request.partition, request.subqueue)
@@ -177,7 +180,10 @@ class Host:
             numbers = getattr(request, "sequences", None)
             answer(refused(_not_found(numbers[0])) if numbers else DONE)
             return
-        look_up(Errand(driver, fragment, self._clock, self._entropy.take), request, answer)
+        errand = Errand(driver, fragment, self._clock, self._entropy.take)
+        if isinstance(request, ReceiveDeferred) and isinstance(fragment, SessionFragment):
+            errand = replace(errand, check=lambda: self._sessions.check(request, origin))
+        look_up(errand, request, answer)
 
     def _send(self, request: Send, origin: Origin, answer: Answer) -> None:
         driver, fragment = self.target(request, request.partition)

@@ -47,6 +47,8 @@ class Errand:
     fragment: Fragment
     clock: Clock
     entropy: Callable[[int], bytes]
+    # Refuses who may not have what was found; asked when it has been read, not before.
+    check: Callable[[], None] = lambda: None
 
     def find(self, work: Callable[[Store], list[Entry]], answer: Answer, then: Found) -> None:
         """Read, then carry on with what was found; refusals on the way are answered."""
@@ -123,6 +125,7 @@ def _peeked(fragment: Fragment, entries: list[Entry], request: Peek) -> list[Del
 
 def _receive(errand: Errand, request: ReceiveDeferred, stored: list[Entry], answer: Answer) -> None:
     fragment = errand.fragment
+    errand.check()
     if request.session is not None and any(each.session != request.session for each in stored):
         raise MessageNotFound(f"The session '{request.session}' has no such message.")
     entries = fragment.receive_deferred(

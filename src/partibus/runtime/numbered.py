@@ -33,6 +33,7 @@ from partibus.runtime.requests import (
     ReceiveDeferred,
     Reply,
 )
+from partibus.runtime.session_receiving import SessionReceiver
 
 # A fragment that has not answered a peek by then is stepped over.
 PEEK_PATIENCE_MS = 3000
@@ -151,15 +152,20 @@ def receive_deferred(
     done: Messages,
     *,
     delete: bool,
-    session: str | None = None,
+    holder: SessionReceiver | None = None,
 ) -> None:
-    """Lock or delete deferred messages of one fragment: all of them, or none."""
+    """Lock or delete deferred messages of one fragment: all of them, or none.
+
+    Where there are sessions, they are had only by the `holder` of theirs.
+    """
     partition = partition_of(entity, sequences)
     store = entity.store_of(partition, node.stores)
+    session, subscription = (holder.session, holder.number) if holder is not None else (None, 0)
     node.owner(store).call(
         ReceiveDeferred(
-            store, entity.id, entity.incarnation, partition, subqueue, sequences, delete, session
-        ),
+            store, entity.id, entity.incarnation, partition, subqueue, sequences, delete, session,
+            subscription,
+        ),  # fmt: skip
         lambda reply: done(reply.messages, reply.refusal),
     )
 

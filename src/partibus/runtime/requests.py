@@ -148,8 +148,9 @@ class ReceiveDeferred(msgspec.Struct, tag="f", array_like=True):
     subqueue: int
     sequences: list[int]
     delete: bool = False
-    # The session they must be of, where there are sessions.
+    # The session they must be of, where there are sessions, and the subscription that holds it.
     session: str | None = None
+    subscription: int = 0
 
 
 class CancelScheduled(msgspec.Struct, tag="k", array_like=True):

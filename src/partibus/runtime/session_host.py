@@ -21,6 +21,7 @@ from partibus.runtime.requests import (
     AcceptSession,
     GetSessionState,
     ListSessions,
+    ReceiveDeferred,
     RenewSession,
     Reply,
     SeekSession,
@@ -76,6 +77,12 @@ class SessionHost:
             self._set_state(request, origin, answer)
         else:
             self._list(request, answer)
+
+    def check(self, request: ReceiveDeferred, origin: Origin) -> None:
+        """Refuse who does not hold the session that the request names."""
+        _, _, session = self._held(request.subscription, origin)
+        if session.id != request.session:
+            raise SessionLockLost(f"The session '{request.session}' is not held by this receiver.")
 
     # Locks ------------------------------------------------------------------------------------
 
