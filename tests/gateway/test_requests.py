@@ -9,6 +9,8 @@ from uuid import UUID
 import pytest
 
 from partibus.broker.access import Right
+from partibus.gateway.dialogue import REQUEST_CREDIT
+from partibus.wire.codec import decode, encode
 from partibus.wire.performatives import Accepted, Attach, Rejected, Source, Target
 from partibus.wire.values import Array, Int, Symbol, Timestamp, ULong
 
@@ -164,3 +166,65 @@ def test_responses_wait_for_credit(world: Any) -> None:
     receiver.grant(1)
     world.settle()
     assert len(client.deliveries(receiver)) == 1
+
+
+def ask_many(link: Any, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        fields = encode([f"request-{number}"])
+        properties = encode(operation("conjure"))
+        link.send(b"t", b"\x00\x53\x73" + fields + b"\x00\x53\x74" + properties)
+
+
+def answered(client: Any, link: Any) -> list[object]:
+    return [decode(each.payload, 0)[0].value[5] for each in client.deliveries(link)]
+
+
+def test_A1_requests_come_only_as_fast_as_responses_are_taken_and_none_is_lost(
+    client: Any,
+) -> None:
+    responses = client.receiver("q/$management")
+    requests = client.sender("q/$management")
+    asked = 0
+    for _ in range(20):
+        # As much as the credit allows; nobody takes the answers.
+        for _ in range(10):
+            credit = requests.credit
+            ask_many(requests, asked, credit)
+            asked += credit
+            client.world.settle()
+        assert asked - len(answered(client, responses)) <= REQUEST_CREDIT
+        responses.grant(30)
+        client.world.settle()
+    assert asked > 2 * REQUEST_CREDIT
+    responses.grant(1000)
+    client.world.settle()
+    assert answered(client, responses) == [f"request-{number}" for number in range(asked)]
+    assert requests.credit > 0
+
+
+def test_a_client_that_asks_without_credit_and_takes_no_answer_is_told(client: Any) -> None:
+    responses = client.receiver("q/$management")
+    requests = client.sender("q/$management")
+    requests.credit = 10_000
+    ask_many(requests, 0, 5 * REQUEST_CREDIT)
+    client.world.settle()
+    condition, _ = client.error_of(requests)
+    assert condition == "amqp:link:transfer-limit-exceeded"
+    # What was accepted is answered all the same.
+    responses.grant(10_000)
+    client.world.settle()
+    assert len(answered(client, responses)) == len(client.outcomes(requests))
+
+
+def test_responses_that_have_nowhere_to_go_do_not_stop_the_requests(client: Any) -> None:
+    requests = client.sender("q/$management")
+    for first in range(0, 1000, 50):
+        ask_many(requests, first, 50)
+        client.world.settle()
+    responses = client.receiver("q/$management")
+    ask_many(requests, 1000, 60)
+    client.world.settle()
+    # They wait for credit, and go with their link.
+    responses.detach()
+    client.world.settle()
+    assert requests.credit > 50

@@ -21,9 +21,12 @@ from partibus.wire.errors import DecodeError
 from partibus.wire.performatives import ACCEPTED, Rejected, TransactionalState
 from partibus.wire.values import Described, ULong
 
+# Requests on one link whose responses have not left yet: a client that takes no responses can
+# ask no more.
 REQUEST_CREDIT = 100
-# Responses that wait because the client gave no credit; more than it may have asked at once.
-RESPONSES_WAITING_MAX = 2 * REQUEST_CREDIT
+# Some clients do not wait for credit. Beyond this their link ends.
+REQUESTS_OPEN_MAX = 2 * REQUEST_CREDIT
+TRANSFER_LIMIT_EXCEEDED = "amqp:link:transfer-limit-exceeded"
 
 _PROPERTIES, _APPLICATION_PROPERTIES, _DATA, _VALUE = 0x73, 0x74, 0x75, 0x77
 _MESSAGE_ID, _REPLY_TO = 0, 4
@@ -96,7 +99,8 @@ class ResponseLink(Binding):
         self.active_ms = carrier.now_ms()
         self._carrier = carrier
         self._link = link
-        self._waiting: deque[bytes] = deque(maxlen=RESPONSES_WAITING_MAX)
+        # Each with the link of its request, which bounds how many there are.
+        self._waiting: deque[tuple[bytes, RequestLink]] = deque()
         self._sent = 0
 
     @property
@@ -111,28 +115,37 @@ class ResponseLink(Binding):
         target = attach.target if attach is not None else None
         return as_optional_text(getattr(target, "address", None))
 
-    def send(self, response: bytes) -> None:
-        """Send a response, or keep it until there is credit."""
-        self._waiting.append(response)
+    def send(self, response: bytes, origin: RequestLink) -> None:
+        """Send a response, or keep it until there is credit; its request is open until then."""
+        self._waiting.append((response, origin))
         self._carrier.wake(self)
 
     def flowed(self) -> None:
-        """There may be credit for what waits."""
-        self._carrier.wake(self)
+        """There may be credit for what waits, or room in the session."""
+        if self._waiting and self._link.credit and not self._link.sendable:
+            self._carrier.wait_for_room(self)
+        else:
+            self._carrier.wake(self)
 
     def flush(self) -> None:
         """Send what waits, as far as the credit goes; then a drain is answered."""
         link, waiting = self._link, self._waiting
         while waiting and link.sendable > 0:
             self._sent += 1
-            link.send(self._sent.to_bytes(4, "big"), waiting.popleft(), settled=True)
+            response, origin = waiting.popleft()
+            link.send(self._sent.to_bytes(4, "big"), response, settled=True)
+            origin.answered()
             self.active_ms = self._carrier.now_ms()
-        if link.drain and link.credit:
+        if waiting and link.credit:
+            self._carrier.wait_for_room(self)
+        elif link.drain and link.credit:
             link.drained()
 
     def close(self) -> None:
         """Responses have nowhere to go any more."""
-        self._waiting.clear()
+        waiting, self._waiting = self._waiting, deque()
+        for _, origin in waiting:
+            origin.answered()
 
 
 class RequestLink(Binding):
@@ -155,6 +168,9 @@ class RequestLink(Binding):
         self._carrier = carrier
         self._link = link
         self._answer = answer
+        # Requests whose responses have not left.
+        self._open = 0
+        self._is_over = False
         link.grant(REQUEST_CREDIT)
 
     @property
@@ -166,6 +182,9 @@ class RequestLink(Binding):
         """Accept what can be read, and have it answered."""
         self.active_ms = self._carrier.now_ms()
         for delivery in deliveries:
+            if self._open >= REQUESTS_OPEN_MAX:
+                self._end()
+                return
             outcome: object = ACCEPTED
             try:
                 request = read_request(delivery.payload)
@@ -180,19 +199,39 @@ class RequestLink(Binding):
             if not delivery.settled:
                 self._link.settle([delivery.delivery_id], outcome)
             if not isinstance(outcome, Rejected):
+                self._open += 1
                 self._answer(request, self)
         self._carrier.wake(self)
 
+    def _end(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            text = f"More than {REQUESTS_OPEN_MAX} requests wait for their responses to be taken."
+            error = self._carrier.tracking.error(TRANSFER_LIMIT_EXCEEDED, text, self.path)
+            self._carrier.detach(self, error)
+
     def flush(self) -> None:
-        """Keep requests coming."""
-        if self._link.credit <= REQUEST_CREDIT // 2:
-            self._link.grant(REQUEST_CREDIT)
+        """Keep requests coming, as far as responses are taken."""
+        credit, granted = REQUEST_CREDIT - self._open, self._link.credit
+        if not self._is_over and credit > granted and granted <= REQUEST_CREDIT // 2:
+            self._link.grant(credit)
 
     def respond(self, request: Request, properties: Mapping[str, object], body: object) -> None:
         """Write the response to the link that waits for it; without one it is dropped."""
         link = self._response_link(request.reply_to)
         if link is not None:
-            link.send(write_response(request.message_id, properties, body))
+            link.send(write_response(request.message_id, properties, body), self)
+        else:
+            self.answered()
+
+    def answered(self) -> None:
+        """A response has left, or has nowhere to go."""
+        self._open -= 1
+        self._carrier.wake(self)
+
+    def close(self) -> None:
+        """Nobody asks here any more; what was asked is answered."""
+        self._is_over = True
 
     def _response_link(self, reply_to: str | None) -> ResponseLink | None:
         """The response link of the same session and node; reply-to decides among several.
