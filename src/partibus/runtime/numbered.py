@@ -163,9 +163,16 @@ def receive_deferred(
     session, subscription = (holder.session, holder.number) if holder is not None else (None, 0)
     node.owner(store).call(
         ReceiveDeferred(
-            store, entity.id, entity.incarnation, partition, subqueue, sequences, delete, session,
+            store,
+            entity.id,
+            entity.incarnation,
+            partition,
+            subqueue,
+            sequences,
+            delete,
+            session,
             subscription,
-        ),  # fmt: skip
+        ),
         lambda reply: done(reply.messages, reply.refusal),
     )
 
