@@ -7,20 +7,18 @@ same here. Routing is not done here: a request for a store we do not own is refu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from functools import partial
 
 from partibus.broker.descriptions import Description, Entity
 from partibus.broker.errors import (
     EntityNotFound,
     FragmentUnavailable,
-    MessageNotFound,
     Refusal,
 )
-from partibus.broker.fragment import COUNTER_MASK, Fragment
+from partibus.broker.fragment import Fragment
 from partibus.broker.message import Incoming
 from partibus.broker.records import FragmentKey, SubQueue
 from partibus.runtime.arrivals import Arrivals
-from partibus.broker.session_fragment import SessionFragment
 from partibus.runtime.clock import Clock
 from partibus.runtime.discharging import Discharging, nothing_done
 from partibus.runtime.dispenser import Dispenser, Origin, Subscriber
@@ -28,7 +26,7 @@ from partibus.runtime.driver import Driver
 from partibus.runtime.entropy import Entropy
 from partibus.runtime.forwarding import Forwarder
 from partibus.runtime.idleness import Uses
-from partibus.runtime.lookups import Errand, look_up
+from partibus.runtime.lookups import Errand, look_up, nothing_found
 from partibus.runtime.requests import (
     DONE,
     Credit,
@@ -39,7 +37,6 @@ from partibus.runtime.requests import (
     LastUse,
     Lookup,
     Rare,
-    ReceiveDeferred,
     Renew,
     Reply,
     Request,
@@ -177,13 +174,10 @@ class Host:
         fragment = driver.fragments.get(key)
         if fragment is None:
             # Nothing was ever sent there; asking does not make it.
-            numbers = getattr(request, "sequences", None)
-            answer(refused(_not_found(numbers[0])) if numbers else DONE)
+            answer(nothing_found(request))
             return
-        errand = Errand(driver, fragment, self._clock, self._entropy.take)
-        if isinstance(request, ReceiveDeferred) and isinstance(fragment, SessionFragment):
-            errand = replace(errand, check=lambda: self._sessions.check(request, origin))
-        look_up(errand, request, answer)
+        check = partial(self._sessions.check, origin)
+        look_up(Errand(driver, fragment, self._clock, self._entropy.take, check), request, answer)
 
     def _send(self, request: Send, origin: Origin, answer: Answer) -> None:
         driver, fragment = self.target(request, request.partition)
@@ -428,10 +422,6 @@ class Host:
 
     def _is_down(self, key: FragmentKey) -> bool:
         return bool(self.down) and (key.entity, key.partition) in self.down
-
-
-def _not_found(sequence: int) -> Refusal:
-    return MessageNotFound(f"There is no message with the number {sequence & COUNTER_MASK} here.")
 
 
 def _desk(key: FragmentKey) -> Desk:

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from partibus.broker.errors import FragmentUnavailable, MessageNotFound, Refusal
-from partibus.broker.fragment import Fragment
+from partibus.broker.fragment import COUNTER_MASK, Fragment
 from partibus.broker.records import Entry
+from partibus.broker.session_fragment import SessionFragment
 from partibus.runtime.clock import Clock
 from partibus.runtime.driver import Driver
 from partibus.runtime.rendering import browsed, received
@@ -47,8 +48,8 @@ class Errand:
     fragment: Fragment
     clock: Clock
     entropy: Callable[[int], bytes]
-    # Refuses who may not have what was found; asked when it has been read, not before.
-    check: Callable[[], None] = lambda: None
+    # Refuses who does not hold the session of what was found.
+    check: Callable[[ReceiveDeferred], None]
 
     def find(self, work: Callable[[Store], list[Entry]], answer: Answer, then: Found) -> None:
         """Read, then carry on with what was found; refusals on the way are answered."""
@@ -109,6 +110,14 @@ def look_up(errand: Errand, request: Lookup, answer: Answer) -> None:
         )
 
 
+def nothing_found(request: Lookup) -> Reply:
+    """The reply where there is no such fragment."""
+    if isinstance(request, ReceiveDeferred | CancelScheduled):
+        counter = request.sequences[0] & COUNTER_MASK
+        return refused(MessageNotFound(f"There is no message with the number {counter} here."))
+    return DONE
+
+
 def _peeked(fragment: Fragment, entries: list[Entry], request: Peek) -> list[Delivered]:
     partition = fragment.key.partition
     shown: list[Delivered] = []
@@ -125,7 +134,9 @@ def _peeked(fragment: Fragment, entries: list[Entry], request: Peek) -> list[Del
 
 def _receive(errand: Errand, request: ReceiveDeferred, stored: list[Entry], answer: Answer) -> None:
     fragment = errand.fragment
-    errand.check()
+    if isinstance(fragment, SessionFragment):
+        # Now that it has been read: the session may have been lost meanwhile.
+        errand.check(request)
     if request.session is not None and any(each.session != request.session for each in stored):
         raise MessageNotFound(f"The session '{request.session}' has no such message.")
     entries = fragment.receive_deferred(

@@ -78,7 +78,7 @@ class SessionHost:
         else:
             self._list(request, answer)
 
-    def check(self, request: ReceiveDeferred, origin: Origin) -> None:
+    def check(self, origin: Origin, request: ReceiveDeferred) -> None:
         """Refuse who does not hold the session that the request names."""
         _, _, session = self._held(request.subscription, origin)
         if session.id != request.session:
