@@ -63,9 +63,12 @@ $(RUNTIME): pyproject.toml $(VENV)/pyvenv.cfg
 	$(PIP) --editable .
 	@touch $@
 
-# The second AMQP implementation has to be compiled; where it cannot be, its tests are skipped.
+# The second AMQP implementation has to be compiled, and Spark is large (half a gigabyte); where
+# they cannot be had, their tests are skipped.
 $(DEVELOPMENT): pyproject.toml $(VENV)/pyvenv.cfg
 	$(PIP) --editable '.[dev]'
 	@$(PIP) --editable '.[interop]' >/dev/null 2>&1 \
 		|| echo "python-qpid-proton could not be built here: the tests that need it are skipped."
+	@$(PIP) --editable '.[spark]' \
+		|| echo "Spark could not be installed here: the tests that need it are skipped."
 	@touch $(RUNTIME) $@

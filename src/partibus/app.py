@@ -73,7 +73,9 @@ async def _run(settings: NodeSettings) -> None:
     gateway = GatewaySettings(settings.namespace, node=settings.index, dev=settings.dev)
     listener = Listener(node, gateway, loop)
     web = HttpSettings(settings.namespace, node=settings.index, dev=settings.dev)
-    door = HttpDoor(node, web, loop)
+    layout = read_layout(settings.data)
+    paths = [layout.store_path(store) for store in range(layout.stores)]
+    door = HttpDoor(node, web, loop, store_paths=paths)
     tls = Tls(settings.tls_cert, settings.tls_key)
     renewal = loop.create_task(tls.keep_up())
     websocket = partial(WebSocket, listener.protocol, loop)

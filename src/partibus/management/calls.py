@@ -19,6 +19,7 @@ from partibus.broker.errors import OperationTimedOut, Unauthorized
 from partibus.management.connection import HttpConnection
 from partibus.management.refusals import BodyTooLarge, MethodNotAllowed
 from partibus.management.settings import BODY_S_MAX, HttpSettings
+from partibus.management.side_process import SideProcess
 from partibus.runtime.clock import Clock
 from partibus.runtime.granting import check_grant
 from partibus.runtime.node import Node
@@ -37,6 +38,8 @@ class Service:
     # The clients' time: what their tokens end by.
     clock: Clock
     tracking: TrackingTexts
+    # Who reads and writes whole fragments.
+    side: SideProcess
 
 
 class Call:

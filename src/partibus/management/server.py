@@ -11,6 +11,8 @@ import asyncio
 import logging
 import socket
 import ssl
+from collections.abc import Sequence
+from pathlib import Path
 
 from uvicorn.config import Config
 from uvicorn.server import ServerState
@@ -19,6 +21,7 @@ from partibus.management.calls import Service
 from partibus.management.connection import HttpConnection, Upgrade
 from partibus.management.routes import application
 from partibus.management.settings import HEAD_BYTES_MAX, KEEP_ALIVE_S, SHUTDOWN_S, HttpSettings
+from partibus.management.side_process import SideProcess
 from partibus.runtime.clock import Clock
 from partibus.runtime.node import Node
 from partibus.runtime.tracking import TrackingTexts
@@ -50,6 +53,7 @@ class HttpDoor:
         loop: asyncio.AbstractEventLoop,
         clock: Clock | None = None,
         upgrade: Upgrade | None = None,
+        store_paths: Sequence[Path] = (),
     ) -> None:
         self._loop = loop
         self._settings = settings
@@ -57,7 +61,8 @@ class HttpDoor:
         # Tokens end by the clients' time. It is the node's unless a test moves that one.
         clock = clock or node.clock
         tracking = TrackingTexts(settings.namespace, settings.node, clock, node.entropy)
-        self.service = Service(node, settings, clock, tracking)
+        self._side = SideProcess(store_paths)
+        self.service = Service(node, settings, clock, tracking, self._side)
         self.application = application(self.service)
         self._config = Config(
             self.application,
@@ -107,6 +112,7 @@ class HttpDoor:
     async def close(self) -> None:
         """Accept no more, answer what was asked, then cut who is left."""
         self._closing = True
+        self._side.close()
         for server in self._servers:
             server.close()
         for connection in list(self.connections):

@@ -41,7 +41,7 @@ from partibus.store import (
 from partibus.store.locks import OwnerLock
 from partibus.store.writing import SEQUENCE_BITS
 
-_CHECKSUM_VFS = "cksmvfs"
+CHECKSUM_VFS = "cksmvfs"
 # What the extended code of an error says when a page is not what was written.
 _DAMAGED = (apsw.SQLITE_IOERR_DATA, apsw.SQLITE_IOERR_CORRUPTFS)
 
@@ -308,7 +308,7 @@ class _Errors:
 
 
 def _open(path: Path, identity: str, make: bool) -> apsw.Connection:
-    _load_checksums()
+    load_checksums()
     if make:
         # Made by us, so that nobody else may read it from its first moment.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
@@ -316,7 +316,7 @@ def _open(path: Path, identity: str, make: bool) -> apsw.Connection:
         raise StoreDamaged(f"{path} is missing")
     connection = apsw.Connection(
         str(path),
-        vfs=_CHECKSUM_VFS,
+        vfs=CHECKSUM_VFS,
         flags=apsw.SQLITE_OPEN_READWRITE,
         statementcachesize=schema.STATEMENTS_CACHED_MAX,
     )
@@ -339,7 +339,7 @@ def _open(path: Path, identity: str, make: bool) -> apsw.Connection:
 
 
 @functools.cache
-def _load_checksums() -> None:
+def load_checksums() -> None:
     """Register the checksum VFS in this process, for those who ask for it by name only."""
     default = apsw.vfs_names()[0]
     apsw.sqlite_extra.load(apsw.Connection(":memory:"), "cksumvfs")

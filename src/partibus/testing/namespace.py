@@ -177,7 +177,11 @@ class Namespace:
             self._node, GatewaySettings(self._settings.name), self._loop, self.clock.system
         )
         self._door = HttpDoor(
-            self._node, HttpSettings(self._settings.name), self._loop, self.clock.system
+            self._node,
+            HttpSettings(self._settings.name),
+            self._loop,
+            self.clock.system,
+            store_paths=[self._store_path(each) for each in range(STORES)] if self._durable else (),
         )
         websocket = partial(WebSocket, self._listener.protocol, self._loop)
         doors = Doors(self._listener.protocol, self._door.protocol, websocket)
@@ -189,7 +193,10 @@ class Namespace:
     def _open_store(self, number: int) -> Store:
         if not self._durable:
             return MemoryStore()
-        return SqliteStore(self._directory / f"store-{number:02}.sqlite", f"test/{number}")
+        return SqliteStore(self._store_path(number), f"test/{number}")
+
+    def _store_path(self, number: int) -> Path:
+        return self._directory / f"store-{number:02}.sqlite"
 
     async def _stop(self) -> None:
         node, catalog, listener, door = self._running(), self._catalog, self._listener, self._door

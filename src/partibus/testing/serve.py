@@ -221,6 +221,10 @@ class LiveBroker:
         self._catalog(create)
         return name
 
+    def delete_queue(self, name: str) -> None:
+        """Delete a queue with its messages."""
+        self._catalog(lambda catalog: catalog.delete_queue(name, round(time.time() * MS_PER_S)))
+
     def create_access_rule(self, name: str, *rights: str, queue: str | None = None) -> str:
         """A rule with these rights; returns its connection string."""
         rule = rule_of(name, rights)

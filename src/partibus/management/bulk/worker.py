@@ -1,0 +1,191 @@
+"""The process beside a node that reads the stores' files for bulk readers.
+
+Accepts connections on a socket inherited from the node. A request is one line of JSON; the answer
+is one line of JSON, then what it announces as chunks with their lengths before them, of which the
+last is empty: a stream without its last chunk was cut off. It ends when the node does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import pyarrow as pa
+
+from partibus.broker.records import FragmentKey, SubQueue
+from partibus.management.bulk.table import Table, UnknownColumn
+from partibus.store import StoreError
+from partibus.store.browsing import StoreFile
+
+# Senders and receivers come first.
+NICENESS = 5
+REQUEST_BYTES_MAX = 1024 * 1024
+# Open files kept for the next request, per store.
+FILES_KEPT_MAX = 4
+# Arrow's record batches are gathered to chunks of about this size.
+CHUNK_BYTES = 256 * 1024
+
+Request = dict[str, Any]
+
+
+class Worker:
+    """Answers requests, each in a thread of its own; the node bounds their number."""
+
+    def __init__(self, paths: list[str]) -> None:
+        self._paths = [Path(path) for path in paths]
+        self._idle: list[SimpleQueue[StoreFile]] = [SimpleQueue() for _ in paths]
+
+    def serve(self, listening: socket.socket) -> None:
+        """Answer until the socket is closed."""
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._converse, args=(connection,), daemon=True).start()
+
+    def _converse(self, connection: socket.socket) -> None:
+        # Who asked may be gone; there is nobody to tell then.
+        with connection, suppress(OSError), connection.makefile("rb") as lines:
+            line = lines.readline(REQUEST_BYTES_MAX)
+            if not line:
+                return
+            request: Request = json.loads(line)
+            try:
+                answer = self._positions if request["what"] == "positions" else self._messages
+                answer(request, connection)
+            except UnknownColumn as error:
+                _say(connection, {"status": 400, "detail": str(error)})
+            except StoreError as error:
+                _say(connection, {"status": 503, "detail": str(error)})
+
+    @contextmanager
+    def _file(self, store: int) -> Iterator[StoreFile]:
+        """A store's file for this thread; one that failed is opened anew next time."""
+        idle = self._idle[store]
+        try:
+            file = idle.get_nowait()
+        except Empty:
+            file = StoreFile(self._paths[store])
+        try:
+            yield file
+        except BaseException:
+            file.close()
+            raise
+        if idle.qsize() < FILES_KEPT_MAX:
+            idle.put(file)
+        else:
+            file.close()
+
+    def _positions(self, request: Request, connection: socket.socket) -> None:
+        found = [
+            self._position(store, FragmentKey(*key), request.get("at_ms"))
+            for store, *key in request["fragments"]
+        ]
+        _say(connection, {"status": 200, "fragments": found})
+
+    def _position(self, store: int, key: FragmentKey, at_ms: int | None) -> dict[str, Any]:
+        """First and last position of a fragment, and what it holds."""
+        try:
+            with self._file(store) as file:
+                summary = file.fragment(key)
+                if summary is None:
+                    return {"fragment": key.partition, "first": 1, "last": 0, "before": 0}
+                counters = summary.counters
+                last = counters.next_position - 1
+                first = file.first(summary.number)
+                found = {
+                    "fragment": key.partition,
+                    "first": first[0] if first else last + 1,
+                    "last": last,
+                    "active": counters.active,
+                    "deferred": counters.deferred,
+                    "bytes": counters.bytes,
+                }
+                if at_ms is not None and key.subqueue == SubQueue.ACTIVE:
+                    found["before"] = file.before(summary.number, last, at_ms)
+                return found
+        except StoreError as error:
+            return {"fragment": key.partition, "unavailable": str(error)}
+
+    def _messages(self, request: Request, connection: socket.socket) -> None:
+        key = FragmentKey(*request["key"])
+        table = Table(request["entity"], key, request["columns"])
+        after, upto = request["after"], request["upto"]
+        with self._file(request["store"]) as file:
+            summary = file.fragment(key)
+            _say(connection, {"status": 200})
+            chunks = _Chunks(connection)
+            # Not closed on the way out of a failure: only a whole stream has an end.
+            writer = pa.ipc.new_stream(pa.PythonFile(chunks, "w"), table.schema)
+            while summary is not None:
+                rows = file.rows(summary.number, after, upto)
+                if not rows:
+                    break
+                writer.write_batch(table.batch(rows))
+                after = rows[-1].position
+            writer.close()
+            chunks.finish()
+
+
+class _Chunks:
+    """A file whose content leaves in chunks."""
+
+    closed = False
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._gathered: list[bytes] = []
+        self._size = 0
+
+    def write(self, data: Any) -> int:
+        octets = bytes(data)
+        self._gathered.append(octets)
+        self._size += len(octets)
+        if self._size >= CHUNK_BYTES:
+            self.flush()
+        return len(octets)
+
+    def flush(self) -> None:
+        if self._size:
+            head = self._size.to_bytes(4, "big")
+            self._connection.sendall(b"".join([head, *self._gathered]))
+            self._gathered, self._size = [], 0
+
+    def finish(self) -> None:
+        """Say that this was all."""
+        self.flush()
+        self._connection.sendall(bytes(4))
+
+    def close(self) -> None:
+        pass
+
+
+def _say(connection: socket.socket, answer: dict[str, Any]) -> None:
+    connection.sendall(json.dumps(answer).encode() + b"\n")
+
+
+def _end_with_node() -> None:
+    """Wait for the end of standard input, which the node never writes to, and end with it."""
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
+def main(arguments: list[str], serve: Callable[[Worker, socket.socket], None]) -> None:
+    """Serve on the socket with this number, for the stores in these files."""
+    os.nice(NICENESS)
+    threading.Thread(target=_end_with_node, daemon=True).start()
+    fileno, *paths = arguments
+    serve(Worker(paths), socket.socket(fileno=int(fileno)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:], Worker.serve)

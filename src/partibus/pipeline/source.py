@@ -1,0 +1,38 @@
+"""`format("servicebus")`: what Spark asks for a schema, readers and writers.
+
+Options and schemas are checked here, at once; everything else is in the modules of reading and
+writing, imported when it is needed.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from partibus.pipeline.options import read_options
+from partibus.pipeline.schema import chosen_columns, read_schema
+
+
+class ServiceBusDataSource(DataSource):
+    """Queues and subscriptions as tables and streams."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` names."""
+        return "servicebus"
+
+    def schema(self) -> StructType:
+        """The columns of who does not choose."""
+        return read_schema(read_options(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Everything at once."""
+        from partibus.pipeline.reading import BrowsingReader
+
+        return BrowsingReader(read_options(self.options), chosen_columns(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
+        """As a stream."""
+        from partibus.pipeline.reading import BrowsingStreamReader
+
+        return BrowsingStreamReader(read_options(self.options), chosen_columns(schema))

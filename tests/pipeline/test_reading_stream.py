@@ -1,0 +1,124 @@
+"""Streams from queues: each message once, over restarts, in batches as large as was asked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+    from tests.pipeline.conftest import Queue
+
+SCHEMA = "fragment INT, position LONG, messageId STRING"
+PATIENCE_S = 120
+
+
+class Capture:
+    """A query that captures a queue into Parquet files, run as often as a test likes."""
+
+    def __init__(self, spark: SparkSession, queue: Queue, directory: Path) -> None:
+        self.spark = spark
+        self.queue = queue
+        self.directory = directory
+
+    def start(self, **options: str) -> StreamingQuery:
+        given = {"startingOffsets": "earliest", **options}
+        stream = self.spark.readStream.format("servicebus").options(**self.queue.options, **given)
+        return (
+            stream.schema(SCHEMA)
+            .load()
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(self.directory / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(self.directory / "out"))
+        )
+
+    def run(self, **options: str) -> StreamingQuery:
+        query = self.start(**options)
+        assert query.awaitTermination(PATIENCE_S)
+        return query
+
+    def ids(self) -> list[str]:
+        rows = self.spark.read.parquet(str(self.directory / "out")).collect()
+        return sorted(row.messageId for row in rows)
+
+
+@pytest.fixture
+def capture(spark: SparkSession, queue: Queue, tmp_path: Path) -> Capture:
+    return Capture(spark, queue, tmp_path)
+
+
+def test_S2_a_restarted_query_goes_on_where_it_was(capture: Capture, queue: Queue) -> None:
+    first = queue.send_spread(100, "a")
+    capture.run()
+    assert capture.ids() == sorted(first)
+    second = queue.send_spread(60, "b")
+    # What is completed meanwhile is no loss: it was read.
+    with queue.client() as client, client.get_queue_receiver(queue.name) as receiver:
+        for message in receiver.receive_messages(5, max_wait_time=5):
+            receiver.complete_message(message)
+    capture.run()
+    assert len(capture.ids()) == len(set(capture.ids()))
+    assert first < set(capture.ids()) <= first | second
+    assert len(capture.ids()) >= len(first | second) - 5
+
+
+def test_S1_a_batch_is_as_large_as_was_asked(capture: Capture, queue: Queue) -> None:
+    sent = queue.send_spread(100)
+    query = capture.run(maxMessagesPerTrigger="30")
+    sizes = [each.numInputRows for each in query.recentProgress if each.numInputRows]
+    assert sizes == [30, 30, 30, 10]
+    assert capture.ids() == sorted(sent)
+    ends = [json.loads(each.sources[0].endOffset) for each in query.recentProgress]
+    assert list(ends[0]["positions"]) == [str(number) for number in range(1, 17)]
+    from partibus.pipeline.lag import lag_of
+
+    behind = [sum(lag_of(each).values()) for each in query.recentProgress]
+    assert behind[0] == 70
+    assert behind[-1] == 0
+
+
+def test_S2_a_new_query_begins_with_what_comes_then(capture: Capture, queue: Queue) -> None:
+    queue.send_spread(20, "before")
+    capture.run(startingOffsets="latest")
+    after = queue.send_spread(20, "after")
+    capture.run(startingOffsets="latest")
+    assert capture.ids() == sorted(after)
+
+
+def test_S2_a_queue_that_was_made_again_is_reported(capture: Capture, queue: Queue) -> None:
+    queue.send_spread(20)
+    capture.run()
+    queue.broker.delete_queue(queue.name)
+    queue.broker.create_queue(queue.name, enable_partitioning=True)
+    again = queue.send_spread(20, "again")
+
+    from pyspark.errors import StreamingQueryException
+
+    with pytest.raises(StreamingQueryException, match="made again"):
+        capture.run()
+    capture.run(failOnDataLoss="false")
+
+    assert again < set(capture.ids())
+
+
+def test_S3_a_listener_is_told_the_lag(spark: SparkSession, capture: Capture, queue: Queue) -> None:
+    from partibus.pipeline import LagListener
+
+    told: list[dict[int, int]] = []
+    listener = LagListener(lambda _, lag: told.append(lag))
+    spark.streams.addListener(listener)
+    try:
+        queue.send("one", key="k")
+        capture.run()
+        # Listeners are told by another thread of Spark's; the next query comes behind it.
+        queue.send("two", key="k")
+        capture.run()
+    finally:
+        spark.streams.removeListener(listener)
+    assert told
+    assert all(set(lag) == set(range(1, 17)) for lag in told)
