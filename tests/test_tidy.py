@@ -21,6 +21,7 @@ FUNCTION_LINES_MAX = 60
 LONG_MODULES = {
     "broker/fragment.py": "one state machine; cut in two, its halves would know each other",
     "engine/connection.py": "one state machine",
+    "gateway/connection.py": "the turns of a connection, which all its events share",
     "runtime/driver.py": "one store's life, commits and reads, which share all their state",
     "runtime/host.py": "one request after the other, none of them long",
     "runtime/node.py": "the one face that the doors see",
@@ -47,6 +48,7 @@ OTHER_SUBJECTS = {
     "client/test_examples.py",
     "engine/test_corpus.py",
     "gateway/test_hostile.py",
+    "gateway/test_rights.py",
     "store/test_contract.py",
     "store/test_disk.py",
     "store/test_kill.py",

@@ -10,6 +10,8 @@ import logging
 import sys
 import time
 
+# How often at most a line is logged that anybody can cause, without any key.
+SELDOM_S = 10.0
 LEVELS = ("debug", "info", "warning", "error")
 _FORMAT = "%(asctime)s.%(msecs)03dZ %(levelname)s %(processName)s %(name)s: %(message)s"
 _TIME = "%Y-%m-%dT%H:%M:%S"
@@ -26,6 +28,26 @@ def start_logging(process_name: str, level: str = "info") -> None:
     root.handlers = [handler]
     root.setLevel(level.upper())
     root.propagate = False
+
+
+class Seldom:
+    """A log that strangers could fill: one line in a while, which counts those left out."""
+
+    def __init__(self, log: logging.Logger, every_s: float = SELDOM_S) -> None:
+        self._log = log
+        self._every_s = every_s
+        self._next_s = 0.0
+        self._left_out = 0
+
+    def warning(self, text: str, *arguments: object) -> None:
+        """Log this, unless something was logged a moment ago."""
+        now_s = time.monotonic()
+        if now_s < self._next_s:
+            self._left_out += 1
+            return
+        self._log.warning(f"{text} left_out=%d", *arguments, self._left_out)
+        self._next_s = now_s + self._every_s
+        self._left_out = 0
 
 
 class _Named(logging.Filter):

@@ -18,11 +18,14 @@ from partibus.broker.access import (
     Scope,
     TokenMalformed,
     belongs,
+    check_access_rule,
     check_key,
     check_token,
     resource_path,
+    still_stands,
 )
 from partibus.broker.errors import Unauthorized
+from partibus.broker.properties import InvalidDescription
 
 NOW_S = 1_700_000_000
 NOW_MS = NOW_S * 1000
@@ -214,3 +217,36 @@ def test_a_rules_name_and_key_open_the_namespace() -> None:
     assert check_key(ROOT.name, ROOT.secondary_key, [ROOT]) == Grant("", ALL_RIGHTS)
     assert check_key(ROOT.name, "wrong", [ROOT]) is None
     assert check_key("other", ROOT.primary_key, [ROOT]) is None
+
+
+def test_A4_a_grant_stands_while_its_rule_has_its_key_and_its_rights() -> None:
+    grant = check(token(key=ROOT.secondary_key))
+    assert still_stands(grant, SCOPES)
+    rotated = AccessRule(ROOT.name, "bmV3", ROOT.secondary_key, ALL_RIGHTS)
+    assert still_stands(grant, [Scope("", [rotated])])
+    for other in (
+        AccessRule(ROOT.name, ROOT.primary_key, "bmV3", ALL_RIGHTS),
+        AccessRule(ROOT.name, ROOT.primary_key, ROOT.secondary_key, Right.SEND),
+        AccessRule("other", ROOT.primary_key, ROOT.secondary_key, ALL_RIGHTS),
+    ):
+        assert not still_stands(grant, [Scope("", [other])])
+    assert not still_stands(grant, [Scope("q", [ROOT])])
+
+
+def test_A4_keys_are_in_no_text_about_a_grant() -> None:
+    assert ROOT.primary_key not in repr(check(token()))
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        AccessRule("", "k", "", ALL_RIGHTS),
+        AccessRule("a/b", "k", "", ALL_RIGHTS),
+        AccessRule("x" * 257, "k", "", ALL_RIGHTS),
+        AccessRule("name", "k", "", Right(0)),
+        AccessRule("name", "", "k", ALL_RIGHTS),
+    ],
+)
+def test_A4_what_cannot_be_a_rule_is_refused(rule: AccessRule) -> None:
+    with pytest.raises(InvalidDescription):
+        check_access_rule(rule)

@@ -47,12 +47,16 @@ def config(tmp_path: Path) -> Path:
 class Broker:
     """`partibus serve` in a process of its own, once it has said that it is ready."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, place: Path | None = None) -> None:
+        # Where it may write by mistake: its current, home and temporary directories.
+        mistakes = {"HOME": str(place), "TMPDIR": str(place)} if place else {}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "partibus", "serve", "--port", "0", "--http-port", "0",
              "--nodes", "2", "--stores", "2", *arguments],
             stdout=subprocess.PIPE,
             text=True,
+            cwd=place,
+            env=os.environ | mistakes,
         )  # fmt: skip
         assert self.process.stdout
         self.said = ""
@@ -128,6 +132,16 @@ def test_A4_env_prints_what_a_shell_needs(broker: Broker, tmp_path: Path) -> Non
     gone = partibus("env", "--data", str(tmp_path / "data"))
     assert (gone.returncode, gone.stdout) == (5, "")
     assert "no broker serves" in gone.stderr
+
+
+def test_A4_nothing_is_written_outside_the_data_directory(tmp_path: Path, config: Path) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    broker = Broker("--data", str(tmp_path / "data"), "--config", str(config), place=place)
+    assert broker.health()["status"] == "healthy"
+    assert broker.stop() == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"data", "place", "Config.json"}
+    assert not list(place.iterdir())
 
 
 def test_a_directory_in_use_is_refused(broker: Broker, tmp_path: Path) -> None:

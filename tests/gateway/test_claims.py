@@ -43,6 +43,18 @@ def test_who_has_shown_a_token_is_not_anonymous_any_more() -> None:
     assert claims.established
 
 
+def test_A4_what_is_revoked_is_dropped_and_nothing_else() -> None:
+    claims = Claims(anonymous=False)
+    claims.put(Grant("q", Right.SEND, 1000), 0)
+    claims.put(Grant("p", Right.SEND, 1000), 0)
+    claims.admit(Grant("", Right.LISTEN))
+    assert not claims.revoke(lambda grant: False)
+    assert claims.revoke(lambda grant: grant.path != "p")
+    assert claims.allows("p", Right.SEND, 0)
+    assert not claims.allows("q", Right.SEND, 0)
+    assert not claims.allows("q", Right.LISTEN, 0)
+
+
 def test_a_key_grants_the_whole_connection_without_end() -> None:
     claims = Claims(anonymous=False)
     claims.admit(Grant("", Right.SEND))

@@ -580,3 +580,47 @@ def test_T5_a_completion_and_a_send_of_the_same_key_are_one_transaction(
     assert partitioned.commit(txn) == ACCEPTED
     partitioned.world.advance(61_000)
     assert partitioned.left() == [b"s"]
+
+
+@pytest.mark.parametrize("ended", ["sends", "settlements"])
+def test_A4_nothing_is_committed_under_a_token_that_has_ended(world: Any, ended: str) -> None:
+    world.create_queue("q")
+    worker = Worker(world)
+    if ended == "settlements":
+        worker.put(worker.sender, payload(b"old"))
+        worker.world.settle()
+    # From here on with a token of the queue alone, which ends before the discharge.
+    worker.client = client = world.connect()
+    uri = "sb://host/q"
+    assert client.put_token(uri, client.token(uri, seconds=60)) == 202
+    worker.coordinator = worker.attach_coordinator()
+    worker.sender = client.sender("q")
+    kept, lost = worker.declare(), worker.declare()
+    if ended == "sends":
+        for number, txn_id in enumerate((kept, lost)):
+            assert isinstance(worker.send(txn_id, payload(b"%d" % number)), TransactionalState)
+    else:
+        (delivery,) = worker.take(1)
+        worker.settle(lost, delivery, ACCEPTED)
+    assert isinstance(worker.commit(kept), Accepted)
+    world.advance(61_000)
+    assert refused(worker.commit(lost)) == "amqp:unauthorized-access"
+    assert worker.left() == ([b"0"] if ended == "sends" else [b"old"])
+
+
+def test_A4_who_may_settle_dead_letters_only_commits_their_settlement(world: Any) -> None:
+    world.create_queue("q", max_delivery_count=1)
+    worker = Worker(world)
+    worker.put(worker.sender, payload(b"dead"))
+    (delivery,) = worker.take(1)
+    worker.receiver.settle([delivery.delivery_id], Modified(True, False, None))
+    world.settle()
+    worker.client = client = world.connect()
+    uri = "sb://host/q/$DeadLetterQueue"
+    assert client.put_token(uri, client.token(uri)) == 202
+    worker.coordinator = worker.attach_coordinator()
+    (delivery,) = worker.take(1, "q/$DeadLetterQueue")
+    txn_id = worker.declare()
+    worker.settle(txn_id, delivery, ACCEPTED)
+    assert isinstance(worker.commit(txn_id), Accepted)
+    assert worker.left("q/$DeadLetterQueue") == []

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Flag, auto
 from hmac import compare_digest
 from hmac import digest as hmac_digest
 from urllib.parse import unquote, unquote_plus
 
 from partibus.broker.errors import Refusal, Unauthorized
+from partibus.broker.names import ACCESS_RULE_NAME_MAX, check_plain_name
+from partibus.broker.properties import InvalidDescription
 
 TOKEN_PREFIX = "SharedAccessSignature "  # noqa: S105 - the scheme's name, not a secret
 # A signed token has four short fields; a resource is a URI of a few hundred characters.
@@ -61,6 +63,16 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
+class Signer:
+    """The key that signed a token or was shown itself, and the rule that it is one of."""
+
+    # The path of the resource on which the rule stands.
+    scope: str
+    rule: str
+    key: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Grant:
     """What a checked token allows: rights on a path and what belongs to it, until it ends."""
 
@@ -68,12 +80,25 @@ class Grant:
     rights: Right
     # 0: it does not end (a key was shown instead of a token).
     expires_ms: int = 0
+    # By whom it was given; it stands only while that key is one of that rule.
+    signer: Signer | None = field(default=None, compare=False, repr=False)
 
     def allows(self, path: str, right: Right, now_ms: int) -> bool:
         """Whether it gives this right (one of several, where several are named) on this path."""
         if self.expires_ms and now_ms >= self.expires_ms:
             return False
         return rights_allow(self.rights, right) and belongs(path, self.path)
+
+
+def check_access_rule(rule: AccessRule) -> AccessRule:
+    """The rule, if it may be one. Who writes rules asks here, whatever asked them."""
+    check_plain_name(rule.name, ACCESS_RULE_NAME_MAX, "KeyName")
+    if not rule.rights:
+        raise InvalidDescription("Rights", [], "one or more of Listen, Send and Manage")
+    if not rule.primary_key:
+        # Keys are secrets: not even an empty one is repeated.
+        raise InvalidDescription("PrimaryKey", "", "a key", "a rule needs a primary key")
+    return rule
 
 
 class TokenMalformed(Refusal):
@@ -137,8 +162,8 @@ def check_token(token: str, path: str, scopes: Iterable[Scope], now_ms: int) -> 
     # The Python SDK encodes the name of the rule twice, other clients once.
     name = unquote_plus(fields["skn"])
     names = {name, unquote_plus(name), unquote(fields["skn"])}
-    rule = _signer(text, signature, signed, names, scopes)
-    if rule is None:
+    found = _signer(text, signature, signed, names, scopes)
+    if found is None:
         raise Unauthorized("InvalidSignature: The token has an invalid signature.")
     expires_ms = int(expiry) * 1000
     if expires_ms <= now_ms:
@@ -148,7 +173,8 @@ def check_token(token: str, path: str, scopes: Iterable[Scope], now_ms: int) -> 
             "InvalidAudience: The authorization header contains a token signed for "
             "another resource."
         )
-    return Grant(path, rule.rights, expires_ms)
+    rule, signer = found
+    return Grant(path, rule.rights, expires_ms, signer)
 
 
 def check_key(name: str, key: str, rules: Iterable[AccessRule]) -> Grant | None:
@@ -158,8 +184,24 @@ def check_key(name: str, key: str, rules: Iterable[AccessRule]) -> Grant | None:
     for rule in rules:
         for own in rule.accepted_keys():
             if compare_digest(own.encode(), given) and rule.name == name:
-                granted = Grant("", rule.rights)
+                granted = Grant("", rule.rights, signer=Signer("", rule.name, own))
     return granted
+
+
+def still_stands(grant: Grant, scopes: Iterable[Scope]) -> bool:
+    """Whether the rule that gave the grant is still there, with that key and those rights.
+
+    Not whether the grant has ended: time is not looked at.
+    """
+    signer = grant.signer
+    return signer is None or any(
+        rule.name == signer.rule
+        and signer.key in rule.accepted_keys()
+        and grant.rights in rule.rights
+        for scope in scopes
+        if scope.path == signer.scope
+        for rule in scope.rules
+    )
 
 
 def _fields(token: str) -> dict[str, str]:
@@ -179,7 +221,7 @@ def _fields(token: str) -> dict[str, str]:
 
 def _signer(
     text: bytes, signature: bytes, signed: str, names: set[str], scopes: Iterable[Scope]
-) -> AccessRule | None:
+) -> tuple[AccessRule, Signer] | None:
     """The rule whose key made the signature, on the signed resource or on a parent of it."""
     for scope in scopes:
         if not belongs(signed, scope.path):
@@ -190,5 +232,5 @@ def _signer(
             for key in rule.accepted_keys():
                 made = b64encode(hmac_digest(key.encode(), text, "sha256"))
                 if compare_digest(made, signature):
-                    return rule
+                    return rule, Signer(scope.path, rule.name, key)
     return None

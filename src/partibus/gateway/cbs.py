@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import logging
 
-from partibus.broker.access import Grant, TokenMalformed, check_key, resource_path
+from partibus.broker.access import TokenMalformed, check_key, resource_path
 from partibus.broker.errors import EntityNotFound, Refusal
 from partibus.gateway.bindings import Carrier
 from partibus.gateway.claims import BAD_TOKENS_MAX
 from partibus.gateway.dialogue import Request, RequestLink
 from partibus.gateway.outcomes import as_text
 from partibus.runtime.granting import check_grant, entity_at, namespace_rules
+from partibus.telemetry import Seldom
 from partibus.wire.values import Int
 
-log = logging.getLogger(__name__)
+seldom = Seldom(logging.getLogger(__name__))
 
 PUT_TOKEN = "put-token"  # noqa: S105 - an operation's name
 
@@ -35,6 +36,8 @@ def check_plain(carrier: Carrier, response: bytes) -> bool:
     if len(parts) != 3:
         return False
     name, key = (part.decode("utf-8", "replace") for part in parts[1:])
+    # A key may have been made, or taken away, a moment ago at another node.
+    carrier.node.refresh()
     rules = namespace_rules(carrier.node.snapshot, dev=carrier.settings.dev)
     grant = check_key(name, key, rules)
     if grant is not None:
@@ -70,7 +73,7 @@ def _put_token(carrier: Carrier, request: Request) -> None:
     if path and entity_at(carrier.node, path) is None:
         # Said only to who may know: the token was good for this path.
         raise EntityNotFound(_not_found(audience))
-    if not carrier.claims.put(Grant(path, grant.rights, grant.expires_ms), now_ms):
+    if not carrier.claims.put(grant, now_ms):
         raise TooManyTokens("The connection holds too many tokens.")
     carrier.tokens_changed()
 
@@ -86,5 +89,5 @@ def _not_found(audience: str) -> str:
 def _count_bad_token(carrier: Carrier, text: str) -> None:
     carrier.claims.bad_tokens += 1
     if carrier.claims.bad_tokens >= BAD_TOKENS_MAX:
-        log.warning("connection closed: bad tokens count=%d last=%r", BAD_TOKENS_MAX, text)
+        seldom.warning("connection closed: bad tokens count=%d last=%r", BAD_TOKENS_MAX, text)
         carrier.refuse("amqp:unauthorized-access", f"{BAD_TOKENS_MAX} tokens were no good.")

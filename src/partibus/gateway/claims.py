@@ -7,6 +7,8 @@ token is good is decided in broker.access.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from partibus.broker.access import Grant, Right
 
 # A client asks for two paths an entity (itself and its $management).
@@ -63,6 +65,16 @@ class Claims:
             if not candidate:
                 return False
             candidate = candidate.rpartition("/")[0]
+
+    def revoke(self, is_revoked: Callable[[Grant], bool]) -> bool:
+        """Drop grants whose rule or key is no more; whether there were any."""
+        revoked = [path for path, grant in self._by_path.items() if is_revoked(grant)]
+        for path in revoked:
+            del self._by_path[path]
+        if self._of_connection is not None and is_revoked(self._of_connection):
+            self._of_connection = None
+            return True
+        return bool(revoked)
 
     def next_end_ms(self) -> int | None:
         """When the next grant ends."""

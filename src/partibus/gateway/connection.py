@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 from partibus.engine.connection import Connection
@@ -34,12 +35,15 @@ from partibus.gateway.pacing import Pacing
 from partibus.gateway.settings import GatewaySettings
 from partibus.gateway.tracking import Tracking
 from partibus.gateway.transactions import Transactions
-from partibus.gateway.upkeep import Overdue, Upkeep
+from partibus.gateway.upkeep import KEY_REVOKED, Overdue, Upkeep, unauthorised
+from partibus.runtime import granting
 from partibus.runtime.clock import Clock, Timer
 from partibus.runtime.node import Node
+from partibus.telemetry import Seldom
 from partibus.wire.performatives import Error, Open
 
 log = logging.getLogger(__name__)
+seldom = Seldom(log)
 
 IDLE_TIME_OUT_MS = 240_000
 # Above this the socket counts as full and receivers pause.
@@ -272,7 +276,7 @@ class GatewayConnection(asyncio.Protocol):
         if event.mechanism == "PLAIN":
             ok = check_plain(self, event.response)
             if not ok:
-                log.warning("SASL PLAIN refused peer=%s", self.peer_name)
+                seldom.warning("SASL PLAIN refused peer=%s", self.peer_name)
         self._handle(self._engine.sasl_outcome(ok))
 
     def _on_attached(self, event: LinkAttached) -> None:
@@ -381,6 +385,18 @@ class GatewayConnection(asyncio.Protocol):
         self._upkeep_ms = NEVER_MS
         self._engine.close(error)
         self._unbind_all()
+
+    def rules_changed(self) -> None:
+        """Access rules are not what they were: what a revoked one opened is closed."""
+        is_revoked = partial(granting.is_revoked, self.node, dev=self.settings.dev)
+        if self._transport is None or not self.claims.revoke(is_revoked):
+            return
+        self._now_ms = self._clock.now_ms()
+        self._in_turn = True
+        for overdue in unauthorised(self._bindings, self.claims, self._now_ms, KEY_REVOKED):
+            self._end_overdue(overdue)
+        self._plan_upkeep()
+        self._end_turn()
 
     # Shutdown -------------------------------------------------------------------------------
 

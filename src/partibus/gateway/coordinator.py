@@ -15,11 +15,14 @@ from partibus.broker.errors import (
     QuotaExceeded,
     Refusal,
     TransactionInDoubt,
+    Unauthorized,
 )
+from partibus.broker.transactions import Transaction
 from partibus.engine.delivery import Delivery
 from partibus.engine.link import ReceiverLink
 from partibus.gateway.bindings import Binding, Carrier
 from partibus.runtime.discharging import discharge
+from partibus.runtime.node import SUBQUEUES
 from partibus.wire.codec import decode
 from partibus.wire.composites import composed
 from partibus.wire.errors import DecodeError
@@ -100,6 +103,7 @@ class CoordinatorLink(Binding):
         if command.fail:
             self._answer(delivery, ACCEPTED)
             return
+        self._authorise(transaction)
         transaction.check()
         # Whoever shuts down waits for it.
         size = max(transaction.size, 1)
@@ -118,6 +122,21 @@ class CoordinatorLink(Binding):
                 self._answer(delivery, Rejected(error))
 
         discharge(self._carrier.node, transaction, done)
+
+    def _authorise(self, transaction: Transaction) -> None:
+        """What was done under a token that has ended meanwhile does not happen any more."""
+        entity = transaction.entity
+        if entity is None:
+            return
+        claims, now_ms = self._carrier.claims, self._carrier.now_ms()
+        # Dead letters are settled by who may have been granted no more than these.
+        places = [entity.key, *(f"{entity.key}{suffix}" for suffix in SUBQUEUES)]
+        may_send = not transaction.messages or claims.allows(entity.key, Right.SEND, now_ms)
+        may_settle = not transaction.settlements or any(
+            claims.allows(place, Right.LISTEN, now_ms) for place in places
+        )
+        if not (may_send and may_settle):
+            raise Unauthorized("The token under which the transaction was begun has ended.")
 
     def _leave_in_doubt(self, refusal: Refusal) -> None:
         """A rejection would say that nothing happened, which nobody knows; so say nothing."""

@@ -12,13 +12,15 @@ import logging
 from partibus.gateway.connection import GatewayConnection
 from partibus.gateway.settings import GatewaySettings
 from partibus.gateway.tracking import Tracking
-from partibus.runtime.clock import Clock
+from partibus.runtime.clock import Clock, Timer
 from partibus.runtime.node import Node
 
 log = logging.getLogger(__name__)
 
 # How long clients may take to answer a close before their connections are cut.
 SHUTDOWN_S = 5.0
+# How long a change of access rules that this node knows of may wait.
+RULES_LOOK_MS = 1_000
 
 
 class _TooMany(asyncio.Protocol):
@@ -49,6 +51,18 @@ class Listener:
         self._closing = False
         self._emptied = asyncio.Event()
         self.connections: set[GatewayConnection] = set()
+        self._rules_version = node.snapshot.rules_version
+        self._look: Timer | None = None
+        self._watch_rules()
+
+    def _watch_rules(self) -> None:
+        """Close what was opened by a rule or key that has been taken away since."""
+        version = self._node.snapshot.rules_version
+        if version != self._rules_version:
+            self._rules_version = version
+            for connection in list(self.connections):
+                connection.rules_changed()
+        self._look = self._clock.call_at(self._clock.now_ms() + RULES_LOOK_MS, self._watch_rules)
 
     def protocol(self) -> asyncio.Protocol:
         """The protocol for one accepted connection."""
@@ -67,6 +81,8 @@ class Listener:
     async def close(self) -> None:
         """Accept no more, let commits finish, say goodbye; cut who does not answer."""
         self._closing = True
+        if self._look is not None:
+            self._look.cancel()
         for connection in list(self.connections):
             connection.shut_down()
         if not self.connections:

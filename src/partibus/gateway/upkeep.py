@@ -17,6 +17,9 @@ NO_LINK_YET_MS = 60_000
 NO_LINK_LEFT_MS = 300_000
 LINK_IDLE_MS = 600_000
 
+TOKEN_ENDED = "ExpiredToken: The token of the link is expired."  # noqa: S105 - a sentence
+KEY_REVOKED = "InvalidSignature: The rule or key that opened the link was taken away."
+
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
@@ -77,7 +80,7 @@ class Upkeep:
             ]
         overdue = []
         if claims.forget_ended(now_ms):
-            overdue += [_unauthorised(b) for b in bindings if not _is_allowed(b, claims, now_ms)]
+            overdue += unauthorised(bindings, claims, now_ms, TOKEN_ENDED)
         overdue += [
             _idle(binding)
             for binding in bindings
@@ -94,10 +97,15 @@ def _is_allowed(binding: Binding, claims: Claims, now_ms: int) -> bool:
     return not binding.right or claims.allows(binding.path, binding.right, now_ms)
 
 
-def _unauthorised(binding: Binding) -> Overdue:
-    return Overdue(
-        binding, "amqp:unauthorized-access", "ExpiredToken: The token of the link is expired."
-    )
+def unauthorised(
+    bindings: Collection[Binding], claims: Claims, now_ms: int, sentence: str
+) -> list[Overdue]:
+    """The links that nothing allows any more."""
+    return [
+        Overdue(binding, "amqp:unauthorized-access", sentence)
+        for binding in bindings
+        if not _is_allowed(binding, claims, now_ms)
+    ]
 
 
 def _idle(binding: Binding) -> Overdue:

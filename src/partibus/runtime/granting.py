@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from partibus.broker.access import ALL_RIGHTS, AccessRule, Grant, Scope, check_token
+from partibus.broker.access import (
+    ALL_RIGHTS,
+    AccessRule,
+    Grant,
+    Scope,
+    check_token,
+    still_stands,
+)
 from partibus.broker.descriptions import Entity
 from partibus.broker.errors import EntityNotFound
 from partibus.broker.records import SubQueue
@@ -41,11 +48,24 @@ def check_grant(node: Known, token: str, path: str, now_ms: int, *, dev: bool) -
     """What a token grants on a path (as resource_path spells it). Raises where it does not."""
     # A rule or key may have been made, or taken away, a moment ago at another node.
     node.refresh()
-    scopes = [Scope("", namespace_rules(node.snapshot, dev=dev))]
+    return check_token(token, path, scopes_at(node, path, dev=dev), now_ms)
+
+
+def is_revoked(node: Known, grant: Grant, *, dev: bool) -> bool:
+    """Whether the rule or key that gave the grant has been taken away since."""
+    return not still_stands(grant, scopes_at(node, grant.path, dev=dev))
+
+
+def scopes_at(node: Known, path: str, *, dev: bool) -> list[Scope]:
+    """The rules that may open a path: those of the namespace and of the entity there."""
+    snapshot = node.snapshot
+    scopes = [Scope("", namespace_rules(snapshot, dev=dev))]
     entity = entity_at(node, path)
     if entity is not None:
-        scopes.append(Scope(entity.key, node.snapshot.rules_of(entity)))
-    return check_token(token, path, scopes, now_ms)
+        # A subscription has no rules of its own: its topic's hold.
+        owner = snapshot.by_id[entity.topic] if entity.topic else entity
+        scopes.append(Scope(owner.key, snapshot.rules_of(owner)))
+    return scopes
 
 
 def entity_at(node: Known, path: str) -> Entity | None:

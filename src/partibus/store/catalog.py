@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 
-from partibus.broker.access import ALL_RIGHTS, AccessRule, Right
+from partibus.broker.access import ALL_RIGHTS, AccessRule, Right, check_access_rule
 from partibus.broker.descriptions import (
     Description,
     Entity,
@@ -358,6 +358,7 @@ class Catalog:
             )
 
     def _write_rule(self, scope: int, rule: AccessRule) -> None:
+        check_access_rule(rule)
         self._file.rows(
             "INSERT OR REPLACE INTO access_rule(scope, name, primary_key, secondary_key, rights)"
             " VALUES(?, ?, ?, ?, ?)",
