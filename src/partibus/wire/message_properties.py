@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from mypy_extensions import i64
+
 from partibus.wire.codec import decode, encode, encode_list, encode_map
 from partibus.wire.errors import DecodeError
 from partibus.wire.message_scan import (
@@ -17,7 +19,14 @@ from partibus.wire.message_scan import (
     section_body,
     section_code,
 )
-from partibus.wire.octets import compound_count, compound_start, skip
+from partibus.wire.octets import (
+    SPANS,
+    VARIABLE_8,
+    compound_count,
+    compound_start,
+    skip,
+    skip_many,
+)
 
 # Fields of the properties section by their place (part 3.2.4 of the standard).
 MESSAGE_ID: Final = 0
@@ -38,13 +47,14 @@ class Head:
     __slots__ = ("_named", "_properties", "bare", "body_offset")
 
     def __init__(self, bare: bytes) -> None:
-        self.bare = bare
-        self._properties = -1
-        self._named = -1
-        pos, end = 0, len(bare)
+        self.bare: bytes = bare
+        self._properties: i64 = -1
+        self._named: i64 = -1
+        pos: i64 = 0
+        end: i64 = len(bare)
         try:
             while pos < end:
-                code = section_code(bare, pos)
+                code: i64 = section_code(bare, pos)
                 if code > APPLICATION_PROPERTIES:
                     break
                 body = section_body(bare, pos, end)
@@ -55,7 +65,22 @@ class Head:
                 pos = skip(bare, body, end)
         except IndexError as error:
             raise DecodeError("a section is cut off") from error
-        self.body_offset = pos
+        self.body_offset: i64 = pos
+
+    def field(self, index: i64) -> bytes:
+        """One field of the properties section as it is encoded; b"" where it is left out."""
+        data: bytes = self.bare
+        pos: i64 = self._properties
+        if pos < 0:
+            return b""
+        try:
+            end = skip(data, pos, len(data))
+            if index >= compound_count(data, pos, end):
+                return b""
+            pos = skip_many(data, compound_start(data, pos), index)
+            return data[pos : skip(data, pos, end)]
+        except IndexError as error:
+            raise DecodeError("a property is cut off") from error
 
     def fields(self) -> list[bytes]:
         """The fields of the properties section, each as it is encoded."""
@@ -70,18 +95,26 @@ class Head:
         found: dict[str, object] = {}
         if self._named < 0:
             return found
-        data, pos = self.bare, self._named
+        data: bytes = self.bare
+        pos: i64 = self._named
         try:
             end = skip(data, pos, len(data))
             count = compound_count(data, pos, end)
             pos = compound_start(data, pos)
             for _ in range(count // 2):
-                value = skip(data, pos, end)
-                key = property_key(_text(data, pos, value))
-                if (wanted is None or key in wanted) and key not in found:
-                    found[key], pos = decode(data, value, end)
+                # The short forms of strings and fixed values in line: calls are most of the cost.
+                if data[pos] == 0xA1:
+                    value: i64 = pos + 2 + data[pos + 1]
+                    key = property_key(_decoded(data[pos + 2 : value]))
                 else:
-                    pos = skip(data, value, end)
+                    value = skip(data, pos, end)
+                    key = property_key(_text(data, pos, value))
+                span: i64 = SPANS[data[value]]
+                pos = value + span if span < VARIABLE_8 else skip(data, value, end)
+                if (wanted is None or key in wanted) and key not in found:
+                    found[key] = decode(data, value, end)[0]
+            if pos != end:
+                raise DecodeError("the application properties are longer than their pairs")
         except IndexError as error:
             raise DecodeError("an application property is cut off") from error
         return found
@@ -171,8 +204,12 @@ def _text(data: bytes, pos: int, end: int) -> str:
     start = pos + (5 if data[pos] & 0x10 else 2)
     if data[pos] & 0xEF not in (0xA1, 0xA3):
         raise DecodeError("the name of an application property is no string")
+    return _decoded(data[start:end])
+
+
+def _decoded(octets: bytes) -> str:
     try:
-        return data[start:end].decode()
+        return octets.decode()
     except UnicodeDecodeError as error:
         raise DecodeError("text is not UTF-8") from error
 

@@ -17,7 +17,7 @@ from partibus.broker.rules.errors import EvaluationError, InvalidRule
 from partibus.broker.rules.grammar import TEXT_MAX
 from partibus.broker.rules.message_view import STEPS_MAX
 from partibus.wire.decimals import decimal128_of
-from partibus.wire.values import Described, Float, Int, Symbol, Timestamp, UByte, ULong
+from partibus.wire.values import Decimal128, Described, Float, Int, Symbol, Timestamp, UByte, ULong
 
 
 @settings(max_examples=300)
@@ -140,6 +140,26 @@ def test_each_type_is_compared_with_its_own_kind() -> None:
         "EXISTS(list)": True,
     }.items():
         assert holds(condition, message, parameters) is expected, condition
+
+
+def test_what_is_no_number_equals_nothing() -> None:
+    message = view({
+        "nan": float("nan"), "inf": float("inf"), "d": decimal128_of(Decimal(1)),
+        "bad": Decimal128.fromhex("7c000000000000000000000000000000"),
+    })  # fmt: skip
+    for condition, expected in {
+        "nan = nan": False,
+        "nan <> 1": True,
+        "nan < d": False,
+        "d >= nan": False,
+        "d <> nan": True,
+        "d < inf": True,
+        "bad = bad": None,
+    }.items():
+        assert holds(condition, message) is expected, condition
+    for condition in ("inf - d * inf = 1", "inf % 2 = 1"):
+        with pytest.raises(EvaluationError):
+            holds(condition, message)
 
 
 def test_system_properties_come_from_everywhere() -> None:

@@ -32,7 +32,7 @@ class MessageView:
     """The properties of one message."""
 
     __slots__ = (
-        "_annotations", "_fields", "_read", "_unreadable", "annotation_count", "annotations",
+        "_annotations", "_read", "_unreadable", "annotation_count", "annotations",
         "enqueued_ms", "head", "new_id", "sequence_number", "steps", "system", "ttl_ms", "user",
     )  # fmt: skip
 
@@ -62,7 +62,6 @@ class MessageView:
         self.system: dict[str, object] = {}
         self._read: Collection[str] | None = ()
         self._unreadable = ""
-        self._fields: list[bytes] | None = None
         self._annotations: dict[str, object] | None = None
 
     def read(self, wanted: Collection[str] | None) -> None:
@@ -117,12 +116,9 @@ class MessageView:
         return _KNOWN[wanted.name](self)
 
     def _field(self, index: int) -> object:
-        if self._fields is None:
-            self._fields = self.head.fields()
-        if index >= len(self._fields):
-            return None
         try:
-            value = decode_all(self._fields[index])
+            encoded = self.head.field(index)
+            value = decode_all(encoded) if encoded else None
         except DecodeError as error:
             raise EvaluationError(f"the properties are malformed: {error}") from error
         if value is None:

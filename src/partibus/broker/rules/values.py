@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import uuid
 from collections.abc import Callable
-from decimal import Context, Decimal
+from decimal import Context, Decimal, InvalidOperation
 from enum import Enum
 from typing import Any
 
@@ -144,7 +144,11 @@ def compare(test: Operator, left: object, right: object) -> bool | None:
         left, right = ticks_of(left), ticks_of(right)
     elif kind not in _ORDERED and test is not operator.eq and test is not operator.ne:
         return None
-    return test(left, right)
+    try:
+        return test(left, right)
+    except InvalidOperation:
+        # Decimals signal what floats say quietly: what is no number equals nothing.
+        return test is operator.ne
 
 
 def promoted(left: object, right: object) -> tuple[object, object]:
