@@ -24,7 +24,7 @@ from partibus.broker.forwarding import (
     target_of,
 )
 from partibus.broker.message import HEADERS_BYTES_MAX, Incoming, Passage
-from partibus.broker.passages import moving, via_partition_key
+from partibus.broker.passages import moving, via_key_of
 from partibus.broker.records import Entry, SubQueue
 from partibus.testing.messages import incoming, payload
 
@@ -100,6 +100,6 @@ def test_a_message_that_cannot_be_read_any_more_moves_all_the_same() -> None:
 
 
 def test_a_message_without_annotations_has_no_key_for_the_transfer_queue() -> None:
-    assert via_partition_key(incoming()) is None
-    assert via_partition_key(incoming(key="k")) is None
+    assert via_key_of(incoming()) is None
+    assert via_key_of(incoming(key="k")) is None
     assert payload()

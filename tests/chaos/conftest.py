@@ -44,8 +44,10 @@ class Attempt:
 class Traffic:
     """Senders and receivers of one queue, each with a connection of its own."""
 
-    def __init__(self, broker: LiveBroker, queue: str) -> None:
+    def __init__(self, broker: LiveBroker, queue: str, entrance: str | None = None) -> None:
         self.queue = queue
+        # What is sent there comes to the queue.
+        self.entrance = entrance or queue
         self.record = Record()
         self.attempts: list[Attempt] = []
         # How many sends were answered well.
@@ -131,7 +133,7 @@ class Traffic:
         return ServiceBusClient.from_connection_string(self._connection_string, retry_total=retries)
 
     def _send(self, keys: tuple[str | None, ...], retries: int) -> None:
-        with self._client(retries) as client, client.get_queue_sender(self.queue) as sender:
+        with self._client(retries) as client, client.get_queue_sender(self.entrance) as sender:
             for key in itertools.cycle(keys):
                 if self._sending_over.is_set():
                     return
@@ -212,5 +214,16 @@ def traffic(broker: LiveBroker) -> Iterator[Traffic]:
 def conventional_traffic(broker: LiveBroker) -> Iterator[Traffic]:
     """The same on a conventional queue."""
     traffic = Traffic(broker, broker.create_queue("conventional", lock_duration=LOCK))
+    yield traffic
+    traffic.close()
+
+
+@pytest.fixture
+def forwarded_traffic(broker: LiveBroker) -> Iterator[Traffic]:
+    """Traffic that is sent to one queue and received from another, by way of a third."""
+    exit_queue = broker.create_queue("exit", enable_partitioning=True, lock_duration=LOCK)
+    relay = broker.create_queue("relay", forward_to=exit_queue)
+    entrance = broker.create_queue("entrance", enable_partitioning=True, forward_to=relay)
+    traffic = Traffic(broker, exit_queue, entrance)
     yield traffic
     traffic.close()

@@ -455,15 +455,6 @@ def test_T5_a_commit_of_which_nobody_knows_ends_the_link(
     assert refused(worker.commit(txn)) == "com.microsoft:server-busy"
 
 
-def test_send_via_is_refused_clearly(worker: Worker) -> None:
-    worker.world.create_queue("destination")
-    link = worker.client.sender(
-        "q",
-        properties={Symbol("com.microsoft:transfer-destination-address"): "destination"},
-    )
-    assert worker.client.error_of(link)[0] == "amqp:not-implemented"
-
-
 def test_requests_that_cannot_be_part_of_a_transaction_are_refused(worker: Worker) -> None:
     client = worker.client
     responses = client.receiver("q/$management", credit=10)

@@ -8,14 +8,18 @@ from pathlib import Path
 import pytest
 
 from partibus.broker.descriptions import QueueDescription
-from partibus.broker.errors import InvalidOperation
+from partibus.broker.errors import InvalidOperation, Refusal
+from partibus.broker.message import Incoming, read_message
 from partibus.broker.partitioning import index_of
 from partibus.broker.records import FragmentKey, SubQueue
 from partibus.broker.settlement import ABANDON, COMPLETE, Outcome, Settlement
+from partibus.broker.transactions import Transaction
 from partibus.runtime import forwarding
+from partibus.runtime.discharging import discharge
+from partibus.runtime.sending_via import ViaSender
 from partibus.testing.door import Door, Got
 from partibus.testing.loop import VirtualLoop, simulated
-from partibus.testing.messages import incoming
+from partibus.testing.messages import incoming, payload
 from partibus.testing.session_door import SessionInbox
 from partibus.testing.world import World
 
@@ -383,3 +387,132 @@ async def test_F1_a_destination_that_is_gone_for_a_while_gets_keyless_messages_e
     await inbox.take(32)
     await world.start_node(1 - home)
     await world.stop()
+
+
+# Send-via -----------------------------------------------------------------------------------------
+
+VIA = (
+    queue("via", enable_partitioning=True),
+    queue("target", enable_partitioning=True),
+    queue("plain"),
+)
+FAULTS = ("none", "fail", "crash before", "crash after", "crash node")
+
+
+class Transfer:
+    """A transaction that completes a message and sends another via its queue."""
+
+    def __init__(self, world: World, via: str, target: str) -> None:
+        self.world = world
+        self.via, self.target = Door(world.nodes[0], via), Door(world.nodes[0], target)
+
+    async def begin(self) -> Transaction:
+        sent = incoming(b"old", key="k")
+        assert await self.via.sending([sent]).refusals() == [None]
+        inbox = self.via.receiver()
+        [old] = await inbox.take(1)
+        inbox.close()
+        transaction = Transaction(self.via.node.stores)
+        transaction.settle(self.via.entity, [old.token], COMPLETE, 0)
+        transaction.transfer(self.via.entity, self.target.entity, [via_message(b"new")], 0)
+        return transaction
+
+    def committing(self, transaction: Transaction) -> asyncio.Future[Refusal | None]:
+        done: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
+        discharge(self.via.node, transaction, done.set_result)
+        return done
+
+
+def via_message(body: bytes) -> Incoming:
+    sent = payload(body, message_id=body.decode(), annotations={"x-opt-via-partition-key": "k"})
+    return read_message(sent, len(sent), str)
+
+
+async def left(world: World, name: str) -> list[bytes]:
+    """Everything in a queue, when all locks have ended."""
+    inbox = Door(world.nodes[0], name).receiver()
+    got = await inbox.drain(100)
+    inbox.close()
+    return sorted(each.body for each in got)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(("via", "target"), [("via", "target"), ("plain", "via"), ("via", "plain")])
+def test_T5_completing_and_sending_via_are_one(
+    via: str, target: str, fault: str, tmp_path: Path
+) -> None:
+    @simulated
+    async def run(loop: VirtualLoop, folder: Path) -> None:
+        world = await two_nodes(loop, folder, *VIA)
+        entity = world.entity(via)
+        partition = entity.partitions[index_of("k", entity.fragments) if via == "via" else 0]
+        store = world.store_of(via, partition)
+        transfer = Transfer(world, via, target)
+        transaction = await transfer.begin()
+        disk = world.disks[store]
+        if fault == "fail":
+            disk.fail()
+        elif fault.startswith("crash") and fault != "crash node":
+            disk.crash_in_commit(keeps=fault == "crash after")
+        done = transfer.committing(transaction)
+        if fault == "crash node":
+            await asyncio.sleep(0.0005)
+            world.crash(store % 2)
+            await asyncio.sleep(1)
+            await world.start_node(store % 2)
+        await asyncio.sleep(LOCK_MS / 1000 + 15)
+        found = await left(world, via), await left(world, target)
+        assert found in (([], [b"new"]), ([b"old"], []))
+        if fault == "none":
+            assert done.result() is None
+            assert found == ([], [b"new"])
+        elif done.done() and done.result() is None:
+            assert found == ([], [b"new"])
+        await world.stop()
+
+    run(tmp_path)
+
+
+@simulated
+async def test_T5_a_full_destination_is_waited_for(loop: VirtualLoop, folder: Path) -> None:
+    world = await two_nodes(loop, folder, *VIA)
+    home = world.nodes[world.store_of("plain", 0) % 2]
+    await Door(home, "plain").send(b"first")
+    plain = world.entity("plain")
+    key = FragmentKey(plain.id, plain.incarnation, 0, SubQueue.ACTIVE)
+    fragment = home.host.drivers[world.store_of("plain", 0)].fragments[key]
+    fragment.counters.bytes += 1024 * 1024 * 1024
+    sender = ViaSender(world.nodes[0], world.entity("via"), plain)
+    refusals: list[Refusal | None] = []
+    sender.send(
+        [(0, [via_message(b"1")]), (1, [via_message(b"2")])], lambda _, r: refusals.append(r)
+    )
+    await asyncio.sleep(30)
+    assert refusals == [None]
+    assert await left(world, "plain") == [b"first"]
+    fragment.counters.bytes -= 1024 * 1024 * 1024
+    await asyncio.sleep(15)
+    assert await left(world, "plain") == [b"1", b"2"]
+    await world.stop()
+
+
+@pytest.mark.parametrize("change", ["delete", "disable"])
+def test_T5_what_its_destination_does_not_take_is_set_aside_where_it_was_sent_via(
+    change: str, tmp_path: Path
+) -> None:
+    @simulated
+    async def run(loop: VirtualLoop, folder: Path) -> None:
+        world = await two_nodes(loop, folder, *VIA)
+        sender = ViaSender(world.nodes[0], world.entity("via"), world.entity("plain"))
+        if change == "delete":
+            world.catalog.delete_queue("plain", 1)
+        else:
+            world.catalog.update_queue("plain", {"Status": "Disabled"}, 1)
+        await asyncio.sleep(2)
+        sender.send([(0, [via_message(b"1")])], lambda _, refusal: None)
+        [got] = await received(world, "via", 1, SubQueue.TRANSFER_DEAD_LETTER)
+        reason = "NotFound" if change == "delete" else "Disabled"
+        assert got.read.properties["DeadLetterReason"] == f"MessagingEntity{reason}"
+        await world.stop()
+
+    run(tmp_path)

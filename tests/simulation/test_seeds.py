@@ -15,7 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from partibus.testing.forwarding_simulation import DeadLetterSimulation, ForwardingSimulation
+from partibus.testing.forwarding_simulation import (
+    DeadLetterSimulation,
+    ForwardingSimulation,
+    ViaSimulation,
+)
 from partibus.testing.loop import VirtualLoop, run
 from partibus.testing.session_simulation import SessionSimulation
 from partibus.testing.simulation import Simulation
@@ -73,15 +77,12 @@ def test_T6_no_history_breaks_a_session(seed: int, tmp_path: Path) -> None:
     assert not wrong, f"seed {seed}:\n" + "\n".join(wrong)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_F1_no_history_loses_or_doubles_what_is_forwarded(seed: int, tmp_path: Path) -> None:
-    wrong = run(lambda loop: ForwardingSimulation(loop, tmp_path, seed).run())
-    assert not wrong, f"seed {seed}:\n" + "\n".join(wrong)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_F1_no_history_loses_or_doubles_a_forwarded_dead_letter(seed: int, tmp_path: Path) -> None:
-    wrong = run(lambda loop: DeadLetterSimulation(loop, tmp_path, seed).run())
+@pytest.mark.parametrize("kind", [ForwardingSimulation, DeadLetterSimulation, ViaSimulation])
+@pytest.mark.parametrize("seed", SEEDS if NIGHT else range(6))
+def test_F1_T5_no_history_loses_or_doubles_what_is_forwarded(
+    seed: int, kind: type[Simulation], tmp_path: Path
+) -> None:
+    wrong = run(lambda loop: kind(loop, tmp_path, seed).run())
     assert not wrong, f"seed {seed}:\n" + "\n".join(wrong)
 
 

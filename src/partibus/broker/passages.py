@@ -59,7 +59,7 @@ def moving(entry: Entry, now_ms: int) -> Incoming:
     )
 
 
-def via_partition_key(message: Incoming) -> str | None:
+def via_key_of(message: Incoming) -> str | None:
     """The key that chooses the fragment of the transfer queue (x-opt-via-partition-key)."""
     if not message.kept_count:
         return None

@@ -19,6 +19,7 @@ from partibus.broker.errors import (
 )
 from partibus.broker.message import Incoming
 from partibus.broker.partitioning import index_of, key_of
+from partibus.broker.passages import via_key_of
 from partibus.broker.settlement import Settlement
 
 # From the first operation on.
@@ -47,6 +48,7 @@ class Transaction:
         "settlements",
         "size",
         "store",
+        "transfers",
     )
 
     def __init__(self, stores: int) -> None:
@@ -57,6 +59,8 @@ class Transaction:
         self.store: int | None = None
         self._key: str | None = None
         self.messages: list[Incoming] = []
+        # Messages for other entities, by id and incarnation, through the transfer queue.
+        self.transfers: list[tuple[tuple[int, int], list[Incoming]]] = []
         self.settlements: list[tuple[Settlement, list[bytes]]] = []
         self._tokens: set[bytes] = set()
         self.size = 0
@@ -66,13 +70,35 @@ class Transaction:
 
     def send(self, entity: Entity, messages: list[Incoming], now_ms: int) -> None:
         """Add a message, or a batch; all of it or nothing."""
+        size = self._check_room(entity, messages)
+        check_sessions(entity, messages)
+        detects = entity.description.requires_duplicate_detection
+        keys = [key_of(message, detects) for message in messages] if entity.partitioned else []
+        self._place(entity, keys, "PartitionKey or SessionId", now_ms)
+        self.messages += messages
+        self.size += size
+
+    def transfer(
+        self, via: Entity, destination: Entity, messages: list[Incoming], now_ms: int
+    ) -> None:
+        """Add a message, or a batch, for another entity: `via` belongs to the transaction."""
+        size = self._check_room(via, messages)
+        check_sessions(destination, messages)
+        keys = [via_key_of(message) for message in messages] if via.partitioned else []
+        self._place(via, keys, "ViaPartitionKey", now_ms)
+        self.transfers.append(((destination.id, destination.incarnation), messages))
+        self.size += size
+
+    def _check_room(self, entity: Entity, messages: list[Incoming]) -> int:
+        """Refuse what is too much, or not for this transaction; else the size of the messages."""
         self._check_entity(entity)
         if not entity.description.allows_send:
             raise EntityDisabled(f"'{entity.name}' is {entity.description.status}: it takes none.")
-        if len(self.messages) + len(messages) > TRANSACTION_MESSAGES_MAX:
+        count = len(self.messages) + sum(len(each) for _, each in self.transfers)
+        if count + len(messages) > TRANSACTION_MESSAGES_MAX:
             raise QuotaExceeded(
                 f"A transaction has at most {TRANSACTION_MESSAGES_MAX} messages; "
-                f"this one has {len(self.messages)}."
+                f"this one has {count}."
             )
         size = sum(len(message.bare) + len(message.kept) for message in messages)
         if self.size + size > TRANSACTION_BYTES_MAX:
@@ -80,33 +106,29 @@ class Transaction:
                 f"A transaction has at most {TRANSACTION_BYTES_MAX} bytes; this one has {self.size}"
                 f", and {size} more do not fit."
             )
-        if entity.description.requires_session and any(each.session is None for each in messages):
-            raise InvalidOperation(
-                f"'{entity.name}' requires sessions: a message without SessionId cannot be sent."
-            )
+        return size
+
+    def _place(self, entity: Entity, keys: list[str | None], needed: str, now_ms: int) -> None:
+        """Choose the fragment, or find that it is the one that was chosen before."""
         partition = 0
         key = self._key
         if entity.partitioned:
-            key = self._key_of(entity, messages)
+            key = self._same_key(entity, keys, needed)
             partition = entity.partitions[index_of(key, entity.fragments)]
         store = entity.store_of(partition, self._stores)
         self._check_store(store)
         self._key = key
         self.partition = partition
         self._begin(entity, store, now_ms)
-        self.messages += messages
-        self.size += size
 
-    def _key_of(self, entity: Entity, messages: list[Incoming]) -> str:
+    def _same_key(self, entity: Entity, keys: list[str | None], needed: str) -> str:
         """The one key that the messages share with those before (T1, T2, T4)."""
-        detects = entity.description.requires_duplicate_detection
         key = self._key
-        for message in messages:
-            found = key_of(message, detects)
+        for found in keys:
             if found is None:
                 raise InvalidOperation(
                     f"'{entity.name}' is partitioned: a message sent in a transaction needs a "
-                    "PartitionKey or SessionId."
+                    f"{needed}."
                 )
             if key is not None and found != key:
                 raise InvalidOperation(
@@ -150,7 +172,7 @@ class Transaction:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
-        return not self.messages and not self.settlements
+        return not self.messages and not self.settlements and not self.transfers
 
     def _check_entity(self, entity: Entity) -> None:
         bound = self.entity
@@ -171,6 +193,14 @@ class Transaction:
         self.store = store
         if self.began_ms is None:
             self.began_ms = now_ms
+
+
+def check_sessions(entity: Entity, messages: list[Incoming]) -> None:
+    """Refuse messages without a session where the entity has only sessions."""
+    if entity.description.requires_session and any(each.session is None for each in messages):
+        raise InvalidOperation(
+            f"'{entity.name}' requires sessions: a message without SessionId cannot be sent."
+        )
 
 
 def _spans_partitions(entity: Entity) -> InvalidOperation:

@@ -28,6 +28,8 @@ class Binding(Protocol):
     # What the link was authorised by, to be asked again when tokens end.
     path: str
     right: Right
+    # Another entity on which the same right is needed; empty: none.
+    second_path: str = ""
     # When something last happened on the link, or on its behalf.
     active_ms: int
     # Whether ten minutes of silence end the link.

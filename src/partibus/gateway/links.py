@@ -31,6 +31,7 @@ from partibus.gateway.dialogue import RequestLink, ResponseLink
 from partibus.gateway.publisher import Publisher
 from partibus.gateway.requests import answer_management
 from partibus.gateway.session_consumer import SessionConsumer, read_session_filter
+from partibus.gateway.via_publisher import ViaPublisher
 from partibus.wire.performatives import Attach, Coordinator
 from partibus.wire.values import ULong
 
@@ -116,24 +117,36 @@ def _bind_publisher(carrier: Carrier, link: ReceiverLink, attach: Attach, path: 
     _authorise(carrier, path, Right.SEND)
     entity, subqueue = carrier.node.resolve(path)
     _check_type(attach, entity)
-    if (attach.properties or {}).get(TRANSFER_DESTINATION) is not None:
-        raise NotImplementedHere(
-            f"Sending via '{entity.name}' to another entity is not served yet."
-        )
+    destination = _transfer_destination(carrier, attach)
     if subqueue is not SubQueue.ACTIVE:
         raise InvalidOperation(f"'{path}' is a sub-queue: messages cannot be sent to it.")
     if not entity.description.allows_send:
         raise EntityDisabled(f"The messaging entity '{entity.name}' is disabled for sending.")
     size = entity.description.max_message_bytes
     link.message_size_max = max(link.message_size_max, size + OVERSIZE_BYTES)
-    link.accept(
-        max_message_size=size,
-        properties={
-            BATCH_SIZE_PROPERTY: ULong(min(size, BATCH_BYTES_MAX)),
-            TRACKING_PROPERTY: carrier.tracking.new_id(),
-        },
-    )
-    return Publisher(carrier, link, path, entity)
+    properties: dict[object, object] = {
+        BATCH_SIZE_PROPERTY: ULong(min(size, BATCH_BYTES_MAX)),
+        TRACKING_PROPERTY: carrier.tracking.new_id(),
+    }
+    if destination is None:
+        link.accept(max_message_size=size, properties=properties)
+        return Publisher(carrier, link, path, entity)
+    properties[TRANSFER_DESTINATION] = (attach.properties or {})[TRANSFER_DESTINATION]
+    link.accept(max_message_size=size, properties=properties)
+    return ViaPublisher(carrier, link, path, entity, destination)
+
+
+def _transfer_destination(carrier: Carrier, attach: Attach) -> Entity | None:
+    """Where messages go that are sent via the link's entity; None where they stay."""
+    named = (attach.properties or {}).get(TRANSFER_DESTINATION)
+    if named is None:
+        return None
+    path = read_address(named).path
+    _authorise(carrier, path, Right.SEND)
+    destination, subqueue = carrier.node.resolve(path)
+    if subqueue is not SubQueue.ACTIVE or destination.topic:
+        raise InvalidOperation(f"'{path}' is not a queue or topic: messages cannot be sent to it.")
+    return destination
 
 
 def _bind_consumer(carrier: Carrier, link: SenderLink, attach: Attach, path: str) -> Consumer:

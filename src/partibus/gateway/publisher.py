@@ -7,6 +7,8 @@ senders. Where a message goes is the node's business.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from partibus.broker.access import Right
 from partibus.broker.descriptions import Entity
 from partibus.broker.errors import EntityDisabled, EntityNotFound, InvalidArgument, Refusal
@@ -14,6 +16,7 @@ from partibus.broker.message import BATCH_FORMAT, Incoming, read_batch, read_mes
 from partibus.engine.delivery import Delivery
 from partibus.engine.link import ReceiverLink
 from partibus.gateway.bindings import Binding, Carrier
+from partibus.runtime.sending import Sent
 from partibus.wire.performatives import ACCEPTED, Rejected, TransactionalState
 
 # How many messages a client may have on the way on one link, answered or not.
@@ -24,18 +27,36 @@ CREDIT_STEP = CREDIT // 4
 Item = tuple[int, list[Incoming]]
 
 
+class Sends(Protocol):
+    """Who takes the messages of a link further."""
+
+    @property
+    def entity(self) -> Entity | None:
+        """The entity as it is now; None where it is gone."""
+
+    def send(self, items: list[Item], sent: Sent) -> None:
+        """Send messages and batches; sent(ids, refusal) for each group, when it is durable."""
+
+
 class Publisher(Binding):
     """The receiving end of a client's sender."""
 
     right = Right.SEND
 
-    def __init__(self, carrier: Carrier, link: ReceiverLink, path: str, entity: Entity) -> None:
+    def __init__(
+        self,
+        carrier: Carrier,
+        link: ReceiverLink,
+        path: str,
+        entity: Entity,
+        sender: Sends | None = None,
+    ) -> None:
         self.path = path
         self.active_ms = carrier.now_ms()
         self._carrier = carrier
         self._link = link
         self._entity = entity
-        self._sender = carrier.node.sender(entity)
+        self._sender: Sends = sender or carrier.node.sender(entity)
         self._new_id = carrier.node.entropy.message_id
         # Payload sizes of what is not durable yet, by delivery-id.
         self._sizes: dict[int, int] = {}
@@ -100,7 +121,7 @@ class Publisher(Binding):
         transactions = self._carrier.transactions
         try:
             messages = self._read_special(delivery, entity.description.max_message_bytes)
-            transactions.send(state.txn_id, entity, messages)
+            self._join(state.txn_id, entity, messages)
         except Refusal as refusal:
             if delivery.settled:
                 # The client takes it for sent; so the rest must not be committed without it.
@@ -108,6 +129,9 @@ class Publisher(Binding):
             raise
         if not delivery.settled:
             self._enlisted.setdefault(state.txn_id, []).append(delivery.delivery_id)
+
+    def _join(self, txn_id: bytes, entity: Entity, messages: list[Incoming]) -> None:
+        self._carrier.transactions.send(txn_id, entity, messages)
 
     def _send(self, items: list[Item], settled: bool) -> None:
         if items:

@@ -54,15 +54,29 @@ class Transactions:
     def send(self, txn_id: bytes, entity: Entity, messages: list[Incoming]) -> None:
         """Send as part of a transaction."""
         found = self._find(txn_id)
+        self._check_size()
+        before = found.transaction.size
+        found.transaction.send(entity, messages, self._node.clock.now_ms())
+        self._size += found.transaction.size - before
+        self._watch(txn_id, found)
+
+    def transfer(
+        self, txn_id: bytes, via: Entity, destination: Entity, messages: list[Incoming]
+    ) -> None:
+        """Send via an entity as part of a transaction."""
+        found = self._find(txn_id)
+        self._check_size()
+        before = found.transaction.size
+        found.transaction.transfer(via, destination, messages, self._node.clock.now_ms())
+        self._size += found.transaction.size - before
+        self._watch(txn_id, found)
+
+    def _check_size(self) -> None:
         if self._size > TRANSACTIONS_BYTES_MAX:
             raise QuotaExceeded(
                 f"The open transactions of this connection hold {self._size} bytes; "
                 f"no more than {TRANSACTIONS_BYTES_MAX} are allowed."
             )
-        before = found.transaction.size
-        found.transaction.send(entity, messages, self._node.clock.now_ms())
-        self._size += found.transaction.size - before
-        self._watch(txn_id, found)
 
     def settle(
         self, txn_id: bytes, entity: Entity, tokens: list[bytes], settlement: Settlement

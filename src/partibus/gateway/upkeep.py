@@ -94,7 +94,10 @@ class Upkeep:
 
 
 def _is_allowed(binding: Binding, claims: Claims, now_ms: int) -> bool:
-    return not binding.right or claims.allows(binding.path, binding.right, now_ms)
+    if not binding.right:
+        return True
+    paths = [binding.path, binding.second_path] if binding.second_path else [binding.path]
+    return all(claims.allows(path, binding.right, now_ms) for path in paths)
 
 
 def unauthorised(

@@ -24,6 +24,7 @@ from partibus.broker.session_fragment import SessionFragment
 from partibus.broker.settlement import Settlement
 from partibus.broker.transactions import Transaction
 from partibus.runtime.driver import Driver
+from partibus.runtime.forwarding import Forwarder
 from partibus.runtime.requests import DONE, Discharge, Reply, refused
 from partibus.runtime.settling import LOCK_LOST, SESSION_LOCK_LOST, Group, Stores
 
@@ -54,9 +55,10 @@ def discharge(node: Stores, transaction: Transaction, done: Done) -> None:
         store,
         entity.id,
         entity.incarnation,
-        transaction.partition if transaction.messages else None,
+        transaction.partition if transaction.messages or transaction.transfers else None,
         transaction.messages,
         [(settlement, _groups(tokens)) for settlement, tokens in transaction.settlements],
+        transaction.transfers,
     )
     is_under_way = False
 
@@ -92,6 +94,7 @@ class Discharging:
         target: Fragment | None,
         now_ms: Callable[[], int],
         shown: Callable[[Driver, Fragment], None],
+        forwarder: Forwarder | None,
     ) -> None:
         self._driver = driver
         self._request = request
@@ -99,6 +102,7 @@ class Discharging:
         self._target = target
         self._now_ms = now_ms
         self._shown = shown
+        self._forwarder = forwarder
 
     def run(self, answer: Callable[[Reply], None]) -> None:
         """Do all of it or nothing, and answer when it is durable."""
@@ -121,10 +125,18 @@ class Discharging:
         now_ms = self._now_ms()
         settlings = self._check(now_ms)
         driver, target = self._driver, self._target
+        transfers = self._request.transfers
+        if transfers and target is not None and self._forwarder is not None:
+            everything = [message for _, sent in transfers for message in sent]
+            self._forwarder.check_room(driver, target, everything)
         if messages and target is not None:
             # The one step that may still be refused, for want of room; so it comes first.
             target.send(messages, now_ms)
             driver.touch(target)
+        for destination, sent in transfers:
+            assert target is not None
+            assert self._forwarder is not None
+            self._forwarder.send_via(driver, target, destination, sent)
         for fragment, tokens, settlement in settlings:
             lost = fragment.settle(tokens, settlement, now_ms)
             assert not lost, "a lock that was held a moment ago"

@@ -83,8 +83,15 @@ class Forwarder:
         self, driver: Driver, via: Fragment, request: SendVia, answer: Callable[[Reply], None]
     ) -> None:
         """Take in messages that are sent via a fragment of this node."""
+        self.check_room(driver, via, request.messages)
         self.send_via(driver, via, request.destination, request.messages)
         driver.when_durable(lambda refusal: answer(refused(refusal) if refusal else DONE))
+
+    def check_room(self, driver: Driver, via: Fragment, messages: list[Incoming]) -> None:
+        """Refuse what does not fit into a fragment's transfer queue."""
+        transfer = driver.beside(via, SubQueue.TRANSFER)
+        assert isinstance(transfer, TransferFragment)
+        transfer.check_room(sum(len(each.bare) + len(each.kept) for each in messages))
 
     def send_via(
         self, driver: Driver, via: Fragment, destination: tuple[int, int], messages: list[Incoming]
@@ -93,7 +100,6 @@ class Forwarder:
         now_ms = self._node.clock.now_ms()
         transfer = driver.beside(via, SubQueue.TRANSFER)
         assert isinstance(transfer, TransferFragment)
-        transfer.check_room(sum(len(each.bare) + len(each.kept) for each in messages))
         entity = self._node.known(destination[0])
         # Where the destination is gone, that is found out when they are sent.
         nowhere = FragmentKey(*destination, 0, SubQueue.ACTIVE)

@@ -272,7 +272,9 @@ class Host:
         except Refusal as refusal:
             answer(nothing_done(refusal))
             return
-        Discharging(driver, request, target, self._clock.now_ms, self.shown).run(answer)
+        Discharging(driver, request, target, self._clock.now_ms, self.shown, self.forwarder).run(
+            answer
+        )
 
     def _renew(self, request: Renew, answer: Answer) -> None:
         driver = self._driver(request.store)

@@ -16,6 +16,7 @@ from partibus.broker.settlement import COMPLETE, Settlement
 from partibus.runtime.node import Node
 from partibus.runtime.receiving import ReceiveMode
 from partibus.runtime.requests import Delivered
+from partibus.runtime.sending import Item, Sent
 from partibus.testing.messages import Read, incoming, read
 
 Answer = asyncio.Future[Refusal | None]
@@ -54,8 +55,12 @@ class Door:
             for number in numbers:
                 answers[number].set_result(refusal)
 
-        self.node.sender(self.entity).send(list(enumerate(batches)), sent)
+        self.hand_over(list(enumerate(batches)), sent)
         return Sending(answers)
+
+    def hand_over(self, items: list[Item], sent: Sent) -> None:
+        """Give messages to the node."""
+        self.node.sender(self.entity).send(items, sent)
 
     async def send(self, *bodies: bytes, key: str | None = None) -> None:
         """Send messages, each by itself; all must be accepted."""

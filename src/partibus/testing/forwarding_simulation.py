@@ -7,6 +7,11 @@ within a key holds. Once a message has been accepted, nothing excuses a copy of 
 from __future__ import annotations
 
 from partibus.broker.descriptions import QueueDescription
+from partibus.runtime.node import Node
+from partibus.runtime.sending import Item, Sent
+from partibus.runtime.sending_via import ViaSender
+from partibus.testing.checker import Wrong
+from partibus.testing.door import Door
 from partibus.testing.simulation import QUEUES, Simulation
 
 EXPIRY_MS = 1_000
@@ -15,16 +20,19 @@ EXPIRY_MS = 1_000
 class ForwardingSimulation(Simulation):
     """Over two hops into a partitioned queue; and from a partitioned into a conventional one."""
 
-    queues = (
+    queues: tuple[QueueDescription, ...] = (
         *QUEUES,
         QueueDescription("a", forward_to="b"),
         QueueDescription("b", forward_to="p"),
         QueueDescription("d", forward_to="c", enable_partitioning=True),
     )
-    entrances = {"p": "a", "c": "d"}  # noqa: RUF012 - never changed
+
+    def entrance(self, node: Node, queue: str) -> Door:
+        """Where messages are sent that are to be received from a queue."""
+        return Door(node, {"p": "a", "c": "d"}[queue])
 
 
-class DeadLetterSimulation(Simulation):
+class DeadLetterSimulation(ForwardingSimulation):
     """Messages expire, and are forwarded as dead letters."""
 
     queues = (
@@ -43,4 +51,35 @@ class DeadLetterSimulation(Simulation):
             enable_partitioning=True,
         ),
     )
-    entrances = {"p": "a", "c": "d"}  # noqa: RUF012 - never changed
+
+
+class ViaDoor(Door):
+    """Sends to a queue via another."""
+
+    def __init__(self, node: Node, queue: str, via: str) -> None:
+        super().__init__(node, queue)
+        self.sender = ViaSender(node, node.resolve(via)[0], self.entity)
+
+    def hand_over(self, items: list[Item], sent: Sent) -> None:
+        """Give messages to the node."""
+        self.sender.send(items, sent)
+
+
+class ViaSimulation(ForwardingSimulation):
+    """Messages are sent via another queue."""
+
+    queues = (
+        *QUEUES,
+        QueueDescription("a"),
+        QueueDescription("d", enable_partitioning=True),
+    )
+    # Without a via partition key they go through any fragment, and overtake each other.
+    forgiven = frozenset({Wrong.OUT_OF_ORDER, Wrong.MISNUMBERED})
+
+    def begin(self) -> None:
+        """All receivers compete."""
+        self.competing = True
+
+    def entrance(self, node: Node, queue: str) -> Door:
+        """Where messages are sent that are to be received from a queue."""
+        return ViaDoor(node, queue, {"p": "a", "c": "d"}[queue])

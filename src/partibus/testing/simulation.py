@@ -9,7 +9,7 @@ every fragment must add up. The same seed gives the same history.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
 from random import Random
 
@@ -53,8 +53,6 @@ class Simulation:
     # What messages are kept together by, and whether that is a session.
     keys: tuple[str | None, ...] = KEYS
     key_is_session = False
-    # The queues that messages are sent to, where these are not the ones they are received from.
-    entrances: Mapping[str, str] = {}
     # What one receiver's cache held and gave back comes late to another.
     forgiven: frozenset[Wrong] = frozenset({Wrong.OUT_OF_ORDER})
 
@@ -120,7 +118,7 @@ class Simulation:
             await asyncio.sleep(random.expovariate(5))
             queue = random.choice("pc")
             key = random.choice(self.keys)
-            door = Door(await self.node(index), self.entrances.get(queue, queue))
+            door = self.entrance(await self.node(index), queue)
             sizes = [random.choice((1, 1, 1, 5)) for _ in range(random.randint(1, 6))]
             batches = [[self.new_id(queue, key) for _ in range(size)] for size in sizes]
             sending = door.sending(*([self.message(each, key) for each in ids] for ids in batches))
@@ -129,6 +127,10 @@ class Simulation:
                 if answer.done() and answer.result() is None:
                     for each in ids:
                         self.record.accepted(each)
+
+    def entrance(self, node: Node, queue: str) -> Door:
+        """Where messages are sent that are to be received from a queue."""
+        return Door(node, queue)
 
     def message(self, message_id: str, key: str | None) -> Incoming:
         if self.key_is_session:

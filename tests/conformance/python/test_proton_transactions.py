@@ -24,15 +24,34 @@ def message(body: str, key: str | None = "k") -> Any:
     return proton.Message(body=body.encode(), inferred=True, annotations=annotations)
 
 
+class Onward(reactor.LinkOption):  # type: ignore[misc]
+    """The property by which a link sends via its target."""
+
+    def __init__(self, destination: str) -> None:
+        self.destination = destination
+
+    def apply(self, link: Any) -> None:
+        name = proton.symbol("com.microsoft:transfer-destination-address")
+        link.properties = {name: self.destination}
+
+
 class Work(handlers.MessagingHandler, handlers.TransactionHandler):  # type: ignore[misc]
     """Receives some messages, sends others, and discharges: all in one transaction."""
 
     def __init__(
-        self, url: str, queue: str, sends: list[Any], receives: int = 0, commit: bool = True
+        self,
+        url: str,
+        queue: str,
+        sends: list[Any],
+        receives: int = 0,
+        commit: bool = True,
+        onward: str | None = None,
     ) -> None:
         super().__init__(prefetch=0, auto_accept=False)
         self.url, self.queue, self.sends = url, queue, sends
         self.receives, self.commit = receives, commit
+        # What is sent goes there, via the queue.
+        self.onward = onward
         self.seen: list[str] = []
         self.rejected: list[str] = []
         self.open = len(sends) + receives
@@ -46,7 +65,8 @@ class Work(handlers.MessagingHandler, handlers.TransactionHandler):  # type: ign
     def on_start(self, event: Any) -> None:
         self.guard = event.container.schedule(PATIENCE_S, self)
         self.connection = event.container.connect(self.url, allowed_mechs="PLAIN", reconnect=False)
-        self.sender = event.container.create_sender(self.connection, self.queue)
+        options = Onward(self.onward) if self.onward else None
+        self.sender = event.container.create_sender(self.connection, self.queue, options=options)
         event.container.declare_transaction(self.connection, handler=self)
 
     def on_timer_task(self, event: Any) -> None:
@@ -156,3 +176,17 @@ def test_T1_T2_the_key_rules_reject_the_send_alone(
     assert work.run() == "committed"
     assert work.rejected == ["amqp:not-allowed", "amqp:not-allowed"]
     assert left(queue) == ["1", "2"]
+
+
+def test_T5_receiving_and_sending_via_are_one_transaction(
+    url: str, queue: str, new_queue: Callable[..., str], left: Callable[[str], list[str]]
+) -> None:
+    target = new_queue(enable_partitioning=True)
+    assert Work(url, queue, [message("old")]).run() == "committed"
+    moved = message("moved", None)
+    moved.annotations = {proton.symbol("x-opt-via-partition-key"): "k"}
+    work = Work(url, queue, [moved], receives=1, onward=target)
+    assert work.run() == "committed"
+    assert work.seen == ["old"]
+    assert left(target) == ["moved"]
+    assert left(queue) == []

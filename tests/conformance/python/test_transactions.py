@@ -154,3 +154,48 @@ def test_a_message_that_was_completed_elsewhere_fails_the_commit(
         with pytest.raises(TransactionUnknown):
             transaction.commit()
     assert left(client, queue) == []
+
+
+@pytest.mark.parametrize("partitioned", [False, True], ids=["conventional", "partitioned"])
+def test_T5_completing_a_message_and_sending_via_its_queue_are_one(
+    client: Client, new_queue: Callable[..., str], partitioned: bool
+) -> None:
+    queue, target = new_queue(enable_partitioning=partitioned), new_queue(enable_partitioning=True)
+    with (
+        client.sender(queue) as sender,
+        client.receiver(queue) as receiver,
+        client.sender(target, via=queue) as onward,
+    ):
+        sender.send([Message(b"one", partition_key="k"), Message(b"two", partition_key="k")])
+        one, two = receive_two(receiver)
+        with client.transaction():
+            onward.send(Message(b"moved", partition_key="p", via_partition_key="k"))
+            receiver.complete(one)
+        abandoned = client.transaction()
+        with abandoned:
+            onward.send(Message(b"never", partition_key="p", via_partition_key="k"))
+            receiver.complete(two)
+            abandoned.rollback()
+        receiver.abandon(two)
+    assert left(client, target) == [b"moved"]
+    assert left(client, queue) == [b"two"]
+
+
+def receive_two(receiver: Any) -> Any:
+    got: list[Any] = []
+    while len(got) < 2:
+        got += receiver.receive(2 - len(got), timeout=10)
+    return got
+
+
+def test_T1_a_partitioned_queue_needs_a_via_partition_key(
+    client: Client, new_queue: Callable[..., str]
+) -> None:
+    queue, target = new_queue(enable_partitioning=True), new_queue()
+    with client.sender(target, via=queue) as sender, client.transaction():
+        with pytest.raises(InvalidOperation, match="ViaPartitionKey"):
+            sender.send(Message(b"1", partition_key="k"))
+        sender.send(Message(b"2", via_partition_key="k"))
+        with pytest.raises(InvalidOperation, match="same key"):
+            sender.send(Message(b"3", via_partition_key="l"))
+    assert left(client, target) == [b"2"]
