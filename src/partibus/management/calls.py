@@ -18,7 +18,7 @@ from partibus.broker.access import Right, resource_path, rights_allow
 from partibus.broker.errors import OperationTimedOut, Unauthorized
 from partibus.management.connection import HttpConnection
 from partibus.management.refusals import BodyTooLarge, MethodNotAllowed
-from partibus.management.settings import BODY_S_MAX, HttpSettings
+from partibus.management.settings import BODY_S_MAX, DISCARD_BYTES_MAX, LINGER_S, HttpSettings
 from partibus.management.side_process import SideProcess
 from partibus.runtime.clock import Clock
 from partibus.runtime.granting import check_grant
@@ -66,9 +66,12 @@ class Call:
         """A part of the path that the route names."""
         return str(self.request.path_params[name])
 
-    def require(self, right: Right, path: str) -> None:
-        """Refuse who may not do this with this path ("": the whole namespace)."""
-        header = self.request.headers.get("authorization")
+    def require(self, right: Right, path: str, token: str | None = None) -> None:
+        """Refuse who may not do this with this path ("": the whole namespace).
+
+        What counts is this token, else the one that came with the request.
+        """
+        header = token or self.request.headers.get("authorization")
         if header is not None:
             self._check(header, right, path)
         elif not self.service.settings.dev:
@@ -84,18 +87,27 @@ class Call:
 
     async def body(self, most: int, span_s: float = BODY_S_MAX) -> bytes:
         """The whole body, if it is no longer than this and comes in time."""
-        length = self.request.headers.get("content-length", "")
-        if length.isdigit() and int(length) > most:
-            raise BodyTooLarge(most)
         body = bytearray()
+        left = DISCARD_BYTES_MAX
+        too_long = False
         try:
-            async with asyncio.timeout(span_s):
+            async with asyncio.timeout(span_s) as limit:
                 async for chunk in self.request.stream():
-                    body += chunk
-                    if len(body) > most:
-                        raise BodyTooLarge(most)
+                    if len(body) + len(chunk) <= most and not too_long:
+                        body += chunk
+                        continue
+                    if not too_long:
+                        # Read on for a while: who is still writing would not see the answer.
+                        too_long = True
+                        limit.reschedule(asyncio.get_running_loop().time() + LINGER_S)
+                    left -= len(chunk)
+                    if left < 0:
+                        break
         except TimeoutError:
-            raise OperationTimedOut(f"The body did not come within {span_s:g} s.") from None
+            if not too_long:
+                raise OperationTimedOut(f"The body did not come within {span_s:g} s.") from None
+        if too_long:
+            raise BodyTooLarge(most)
         return bytes(body)
 
 

@@ -28,8 +28,12 @@ _TOKEN_SUBCODES = {
 }
 _BUSY = 50004
 NOT_HOSTED = "No service is hosted at the specified address."
-# What XML 1.0 cannot carry, in what a client has sent and is told back.
-_UNPRINTABLE = {code: " " for code in range(32) if code not in (9, 10, 13)}
+# What XML 1.0 cannot carry.
+UNPRINTABLE = {
+    code: " "
+    for code in (*range(32), *range(0xD800, 0xE000), 0xFFFE, 0xFFFF)
+    if chr(code) not in "\t\n\r"
+}
 
 
 class BodyTooLarge(Refusal):
@@ -119,5 +123,5 @@ def code_of(refusal: Refusal) -> tuple[int, int]:
 
 def error_body(status: int, detail: str) -> str:
     """The error as clients parse it."""
-    text = escape(detail.translate(_UNPRINTABLE))
+    text = escape(detail.translate(UNPRINTABLE))
     return f"<Error><Code>{status}</Code><Detail>{text}</Detail></Error>"

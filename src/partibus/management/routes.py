@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect
 
 from partibus.broker.errors import Refusal
 from partibus.management import health
+from partibus.management.atom import dispatch
 from partibus.management.bulk import routes as bulk
 from partibus.management.calls import Service
 from partibus.management.messages import routes as messages
@@ -23,7 +24,12 @@ def application(service: Service) -> Starlette:
     """The whole door as an ASGI application."""
     refusals = Refusals(service.tracking)
     return Starlette(
-        routes=[*health.routes(service), *bulk.routes(service), *messages.routes(service)],
+        routes=[
+            *health.routes(service),
+            *bulk.routes(service),
+            *messages.routes(service),
+            *dispatch.routes(service),
+        ],
         exception_handlers={
             Refusal: refusals.refused,
             StoreError: refusals.failed,

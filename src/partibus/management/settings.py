@@ -15,6 +15,7 @@ KEEP_ALIVE_S = 60
 WRITE_S_MAX = 60.0
 # How long the rest of a body is read that nobody wants, so that the client sees the answer.
 LINGER_S = 2.0
+DISCARD_BYTES_MAX = 4 * 1024 * 1024
 # How long requests under way may take when the node ends.
 SHUTDOWN_S = 5.0
 # After so many bad tokens the connection is closed, as on the AMQP door.

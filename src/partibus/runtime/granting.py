@@ -13,6 +13,7 @@ from partibus.broker.access import (
     AccessRule,
     Grant,
     Scope,
+    belongs,
     check_token,
     still_stands,
 )
@@ -60,16 +61,28 @@ def scopes_at(node: Known, path: str, *, dev: bool) -> list[Scope]:
     """The rules that may open a path: those of the namespace and of the entity there."""
     snapshot = node.snapshot
     scopes = [Scope("", namespace_rules(snapshot, dev=dev))]
-    entity = entity_at(node, path)
-    if entity is not None:
-        # A subscription has no rules of its own: its topic's hold.
-        owner = snapshot.by_id[entity.topic] if entity.topic else entity
+    owner = _owner(snapshot, path)
+    if owner is not None:
         scopes.append(Scope(owner.key, snapshot.rules_of(owner)))
     return scopes
 
 
+def _owner(snapshot: Snapshot, path: str) -> Entity | None:
+    """The queue or topic whose rules count for a path: that is it, or has it as a part.
+
+    A subscription has no rules of its own: its topic's hold.
+    """
+    name = path
+    while name:
+        found = snapshot.find(name)
+        if found is not None and not found.topic:
+            return found if belongs(path, found.key) else None
+        name = name.rpartition("/")[0]
+    return None
+
+
 def entity_at(node: Known, path: str) -> Entity | None:
-    """The entity that a path names or is part of; None for the namespace or no entity."""
+    """The entity that a path of the AMQP door names; None for the namespace or no entity."""
     if not path or path.startswith("$"):
         return None
     try:

@@ -19,6 +19,7 @@ from partibus.broker.fragment import Fragment
 from partibus.broker.message import Incoming
 from partibus.broker.records import FragmentKey, SubQueue
 from partibus.runtime.arrivals import Arrivals
+from partibus.runtime.census import Census
 from partibus.runtime.clock import Clock
 from partibus.runtime.discharging import Discharging, nothing_done
 from partibus.runtime.dispenser import Dispenser, Origin, Subscriber
@@ -29,6 +30,7 @@ from partibus.runtime.idleness import Uses
 from partibus.runtime.lookups import Errand, look_up, nothing_found
 from partibus.runtime.requests import (
     DONE,
+    Count,
     Credit,
     Discard,
     Discharge,
@@ -87,6 +89,7 @@ class Host:
         self._arrivals = Arrivals(self, clock)
         # What takes messages from here to other entities; None in a host without a node.
         self.forwarder: Forwarder | None = None
+        self._census = Census(self, clock, self._uses)
 
     def settings(self, entity_id: int) -> Description | None:
         """The settings of an entity; None where it does not exist any more."""
@@ -125,8 +128,8 @@ class Host:
             self._sessions.handle(request, origin, answer)
         elif isinstance(request, Lookup):
             self._look_up(request, origin, answer)
-        elif isinstance(request, LastUse):
-            answer(Reply(number=self._last_use_ms(request)))
+        elif isinstance(request, LastUse | Count):
+            answer(self._census.answer(request))
         elif isinstance(request, Forward):
             self._arrivals.handle(request, answer)
         elif isinstance(request, SendVia) and self.forwarder is not None:
@@ -350,15 +353,9 @@ class Host:
             found[0].leave(found[1])
         answer(DONE)
 
-    def _last_use_ms(self, request: LastUse) -> int:
-        """Now, where somebody receives or a message is scheduled."""
-        now_ms, life = self._clock.now_ms(), (request.entity, request.incarnation)
-        if any(desk[:2] == life for desk in self._dispensers):
-            self._uses.used(request.entity, now_ms)
-        fragments = (each for driver in self.drivers.values() for each in driver.fragments.values())
-        if any(each.key[:2] == life and each.counters.scheduled for each in fragments):
-            self._uses.used(request.entity, now_ms)
-        return self._uses.last_ms(request.entity)
+    def has_receivers(self, entity: int, incarnation: int) -> bool:
+        """Whether somebody receives from an entity here."""
+        return any(desk[:2] == (entity, incarnation) for desk in self._dispensers)
 
     # What drivers tell ----------------------------------------------------------------------
 

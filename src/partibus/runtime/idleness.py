@@ -37,6 +37,10 @@ class Uses:
         """When it was last used, as far as this node can know."""
         return self._last_ms.get(entity, self._since_ms)
 
+    def known_ms(self, entity: int) -> int:
+        """When it was last used; 0 where this node has not seen it used."""
+        return self._last_ms.get(entity, 0)
+
     def keep(self, entities: Iterable[int]) -> None:
         """Forget all entities but these."""
         kept = set(entities)

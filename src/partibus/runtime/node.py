@@ -18,6 +18,7 @@ from partibus.broker.errors import EntityNotFound, NotImplementedHere, Refusal
 from partibus.broker.names import name_key
 from partibus.broker.records import SubQueue
 from partibus.broker.settlement import Settlement
+from partibus.runtime.catalog_changes import CatalogChanges
 from partibus.runtime.clock import Clock
 from partibus.runtime.disk import Disk
 from partibus.runtime.driver import Driver
@@ -29,7 +30,7 @@ from partibus.runtime.host import Host
 from partibus.runtime.idleness import Idleness
 from partibus.runtime.peers import Peer
 from partibus.runtime.receiving import Deliver, ReceiveCache, ReceiveMode, Receiver
-from partibus.runtime.requests import Delivered, Renew, Reply, Request, Settle
+from partibus.runtime.requests import Count, Delivered, Renew, Reply, Request, Settle
 from partibus.runtime.sending import Lane, Pending, Sender
 from partibus.runtime.session_listing import SessionLists
 from partibus.runtime.settling import LOCK_LOST, Group, ask_stores
@@ -123,20 +124,7 @@ class Node:
             lambda entity, incarnation: (entity, incarnation) in self.snapshot.deleted,
             lambda: self.snapshot.by_id,
         )
-        # Stores on one disk take turns; which disk that is, whoever laid out the files knows.
-        gates: dict[object, Gate] = {}
-        for store in range(placement.stores):
-            if placement.owner(store) == placement.index:
-                self.host.drivers[store] = Driver(
-                    store,
-                    _opener(open_store, store),
-                    make_disk(store),
-                    gates.setdefault(disk_of(store), Gate(clock)),
-                    clock,
-                    loop,
-                    self.host.settings,
-                    self.host,
-                )
+        self._own_stores(open_store, make_disk, disk_of)
         self._local = LocalPeer(self, self.host)
         self._remote = {
             index: RemotePeer(index, address, self, self.pushed, self._peer_changed)
@@ -155,6 +143,29 @@ class Node:
         self._closed = False
         self._idleness = Idleness(self)
         self.host.forwarder = Forwarder(self)
+        # What clients change in the catalog goes through here.
+        self.changes = CatalogChanges(catalog, self._catalog_written)
+
+    def _own_stores(
+        self,
+        open_store: Callable[[int], Store],
+        make_disk: Callable[[int], Disk],
+        disk_of: Callable[[int], object],
+    ) -> None:
+        # Stores on one disk take turns; which disk that is, whoever laid out the files knows.
+        gates: dict[object, Gate] = {}
+        for store in range(self.placement.stores):
+            if self.placement.owner(store) == self.placement.index:
+                self.host.drivers[store] = Driver(
+                    store,
+                    _opener(open_store, store),
+                    make_disk(store),
+                    gates.setdefault(disk_of(store), Gate(self.clock)),
+                    self.clock,
+                    self._loop,
+                    self.host.settings,
+                    self.host,
+                )
 
     # Life -----------------------------------------------------------------------------------
 
@@ -192,6 +203,7 @@ class Node:
             await asyncio.sleep(SHUTDOWN_POLL_S)
         self._closed = True
         self._idleness.stop()
+        self.changes.close()
         for peer in self._remote.values():
             peer.close()
         if self._server is not None:
@@ -267,6 +279,15 @@ class Node:
             return self.resolve(name)[0]
         except EntityNotFound:
             return None
+
+    def _catalog_written(self) -> None:
+        """This node has changed the catalog: it takes that over, and the others hear of it."""
+        before = self.version
+        self.refresh()
+        if self.version != before:
+            for peer in self._remote.values():
+                # Nothing is asked: the version that goes with it is what matters.
+                peer.tell(Count([]))
 
     def entities(self) -> Iterable[Entity]:
         """All entities there are."""

@@ -183,6 +183,15 @@ class LastUse(msgspec.Struct, tag="l", array_like=True):
     incarnation: int
 
 
+class Count(msgspec.Struct, tag="n", array_like=True):
+    """How much lies in the node's fragments of these entities?
+
+    Of each: its id, its incarnation, and the store of each partition.
+    """
+
+    lives: list[tuple[int, int, list[tuple[int, int]]]]
+
+
 class AcceptSession(msgspec.Struct, tag="sa", array_like=True):
     """A receiver claims a session of one fragment; from then on it is subscribed to it."""
 
@@ -262,7 +271,7 @@ SessionRequest = (
 Receiving = Subscribe | Credit | Drain | Unsubscribe
 # What names one active fragment, made where it is new; and what is not asked often.
 ToFragment = Send | Discard | Discharge | AcceptSession | ListSessions | Forward | SendVia
-Rare = Lookup | LastUse | Discard | SessionRequest | Forward | SendVia
+Rare = Lookup | LastUse | Count | Discard | SessionRequest | Forward | SendVia
 Request = Send | Settle | Discharge | Renew | Receiving | Rare
 
 
@@ -290,7 +299,7 @@ class Reply(msgspec.Struct, tag="y", array_like=True):
     messages: list[Delivered] = []
     # Sessions: the one offered, or those of a list.
     names: list[str] = []
-    # The state of a session.
+    # The state of a session; encoded counts.
     content: bytes | None = None
 
     @property

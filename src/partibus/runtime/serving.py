@@ -125,7 +125,11 @@ def prepare_catalog(
     """The catalog, made at the first start, saying what the configuration declares."""
     layout = directory.layout
     new = NamespaceSettings(
-        NAMESPACE_DEFAULT, layout.stores, DEFAULT_PROFILE, namespace_id=layout.identity
+        NAMESPACE_DEFAULT,
+        layout.stores,
+        DEFAULT_PROFILE,
+        namespace_id=layout.identity,
+        created_ms=now_ms,
     )
     declaration = declare(configuration) if configuration else None
     catalog = Catalog.make(directory.path / CATALOG_NAME, new, new_key)

@@ -82,6 +82,10 @@ class Catalog:
                 catalog._write_rule(NAMESPACE, root)
         return catalog
 
+    def another(self) -> Catalog:
+        """The same catalog on a connection of its own, for another thread."""
+        return Catalog.open(self._file.path)
+
     def close(self) -> None:
         """Give the file up."""
         self._file.close()

@@ -75,9 +75,10 @@ CREATE TABLE access_rule(
 class CatalogFile:
     """An open catalog file: rows in, rows out, and transactions that hold or leave no trace."""
 
-    __slots__ = ("_connection",)
+    __slots__ = ("_connection", "path")
 
     def __init__(self, path: Path, *, create: bool) -> None:
+        self.path = path
         with _failures(path):
             _load_checksums()
             flags = apsw.SQLITE_OPEN_READWRITE

@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from partibus.broker.access import ALL_RIGHTS, AccessRule, Right
+from partibus.broker.access import AccessRule, Right
+from partibus.broker.access_rules import read_access_rule
 from partibus.broker.descriptions import Entity, read_queue, revise_description
 from partibus.broker.errors import Refusal
 from partibus.broker.names import (
-    ACCESS_RULE_NAME_MAX,
     check_entity_name,
-    check_plain_name,
     entity_of_address,
     name_key,
     subscription_path,
@@ -29,9 +28,6 @@ from partibus.broker.rules.rule_set import CompiledRule
 from partibus.broker.topics import read_subscription, read_topic
 from partibus.config import Configuration, ConfigurationError, Section
 from partibus.store.catalog import Catalog, Snapshot
-
-KEY_LENGTH_MAX = 256
-_RIGHTS = {"Listen": Right.LISTEN, "Send": Right.SEND, "Manage": Right.MANAGE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,37 +240,17 @@ def _rules(
 ) -> Iterator[DeclaredRule]:
     for path, values in sections:
         try:
-            name = check_plain_name(values.get("KeyName"), ACCESS_RULE_NAME_MAX, "KeyName")
+            rule = read_access_rule(
+                values.get("KeyName"),
+                values.get("Rights"),
+                values.get("PrimaryKey", ""),
+                values.get("SecondaryKey", ""),
+            )
         except InvalidDescription as invalid:
             raise _error(path, invalid) from invalid
-        primary = _key(path, "PrimaryKey", values)
-        secondary = _key(path, "SecondaryKey", values)
-        yield DeclaredRule(path, entity, name, _rights(path, values), primary, secondary)
-
-
-def _rights(path: str, values: Mapping[str, object]) -> Right:
-    named = values.get("Rights")
-    if not isinstance(named, list) or not named or not all(each in _RIGHTS for each in named):
-        raise ConfigurationError(
-            f"{path}.Rights", f"{named!r} is not allowed; allowed: a list of {', '.join(_RIGHTS)}"
+        yield DeclaredRule(
+            path, entity, rule.name, rule.rights, rule.primary_key, rule.secondary_key
         )
-    rights = Right(0)
-    for each in named:
-        rights |= _RIGHTS[each]
-    if Right.MANAGE in rights and rights != ALL_RIGHTS:
-        raise ConfigurationError(f"{path}.Rights", "Manage needs Listen and Send beside it")
-    return rights
-
-
-def _key(path: str, name: str, values: Mapping[str, object]) -> str:
-    key = values.get(name, "")
-    fits = isinstance(key, str) and len(key) <= KEY_LENGTH_MAX and key.isprintable()
-    if not fits or any(each in str(key) for each in "; "):
-        # The value is a secret and is not repeated.
-        raise ConfigurationError(
-            f"{path}.{name}", f"a key has at most {KEY_LENGTH_MAX} characters, no space and no ;"
-        )
-    return str(key)
 
 
 @contextmanager

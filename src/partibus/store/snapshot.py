@@ -47,6 +47,8 @@ class NamespaceSettings:
     premium_fragments: int | None = None
     # Tells this namespace from another one of the same name.
     namespace_id: str = ""
+    # 0: before this was kept.
+    created_ms: int = 0
 
     @property
     def profile(self) -> Profile:
