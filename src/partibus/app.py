@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -35,6 +36,7 @@ from partibus.runtime.serving import CATALOG_NAME
 from partibus.runtime.tls import Tls
 from partibus.store.catalog import Catalog
 from partibus.store.directory import read_layout
+from partibus.store.staging import STAGING_NAME, Staging
 from partibus.telemetry import start_logging
 
 log = logging.getLogger(__name__)
@@ -43,6 +45,8 @@ log = logging.getLogger(__name__)
 PEERS_S_MAX = 5.0
 PEERS_POLL_S = 0.02
 EXIT_ORPHANED = 9
+# What bulk writers staged and never published is removed after a week.
+STAGED_S_MAX = 7 * 24 * 3600.0
 SWITCH_INTERVAL_S = 0.002
 # Messages come and go without cycles: looking for some after every 700 objects costs 5 % of a send.
 COLLECT_AFTER = (100_000, 50, 100)
@@ -75,7 +79,8 @@ async def _run(settings: NodeSettings) -> None:
     web = HttpSettings(settings.namespace, node=settings.index, dev=settings.dev)
     layout = read_layout(settings.data)
     paths = [layout.store_path(store) for store in range(layout.stores)]
-    door = HttpDoor(node, web, loop, store_paths=paths)
+    door = HttpDoor(node, web, loop, store_paths=paths, staging=settings.data / STAGING_NAME)
+    await asyncio.to_thread(Staging(settings.data / STAGING_NAME).sweep, time.time() - STAGED_S_MAX)
     tls = Tls(settings.tls_cert, settings.tls_key)
     renewal = loop.create_task(tls.keep_up())
     websocket = partial(WebSocket, listener.protocol, loop)

@@ -89,3 +89,20 @@ def test_F1_marks_are_there_when_the_file_is_opened_again(places: Callable[[], M
     store = open_store()
     assert store.marks(1) == {KEY: 12}
     store.close()
+
+
+def test_S1_a_store_knows_how_far_bulk_writers_have_come(places: Callable[[], MakeStore]) -> None:
+    for store in (MemoryStore(), SimulatedDisk().open(), places()()):
+        assert store.produced(1, "query") is None
+        changes = made_changes(1, created=True)
+        changes.produced = {"query": (0, 5), "other": (3, 1)}
+        store.commit([changes])
+        changes = made_changes(1, created=False)
+        changes.produced = {"query": (1, 2)}
+        store.commit([changes])
+        assert store.produced(1, "query") == (1, 2)
+        assert store.produced(1, "other") == (3, 1)
+        assert store.produced(2, "query") is None
+        assert store.drop(1, 10)
+        assert store.produced(1, "query") is None
+        store.close()

@@ -232,6 +232,10 @@ class Fragment:
         assert self.marks is not None, "they are read before they are changed"
         self.marks[source] = self._stage().marks[source] = high
 
+    def produce(self, writer: str, batch: int, published: int) -> None:
+        """With what is staged now, so many messages of a bulk writer's batch are published."""
+        self._stage().produced[writer] = batch, published
+
     def sight(self, digests: list[Digest], now_ms: int) -> None:
         """Messages with these digests were taken in just now: keep that, with them."""
         bucket = bucket_of(now_ms, self.settings.duplicate_window_ms)

@@ -80,12 +80,12 @@ def read_message(payload: bytes, bytes_max: int, new_id: Callable[[], str]) -> I
             encoded_id = encode(message_id)
             bare = with_message_id(bare, message_id)
         elif not _is_plain_id(encoded_id):
-            _check_length("MessageId", text_of_id(encoded_id))
+            check_length("MessageId", text_of_id(encoded_id))
     except DecodeError as error:
         raise MessageUndecodable(f"The message cannot be read: {error}") from error
     session, partition_key = sections.group_id, sections.partition_key
     if session is not None or partition_key is not None:
-        _check_keys(session, partition_key)
+        check_keys(session, partition_key)
     if sections.header_size > HEADERS_BYTES_MAX:
         raise MessageTooLarge(
             f"Headers and properties take {sections.header_size} bytes; "
@@ -126,18 +126,20 @@ def _is_plain_id(encoded_id: bytes) -> bool:
     )
 
 
-def _check_length(name: str, value: str) -> None:
+def check_length(name: str, value: str) -> None:
+    """Refuse a key or id that is too long."""
     if len(value) > KEY_LENGTH_MAX:
         raise ArgumentOutOfRange(
             f"{name} has {len(value)} characters; {KEY_LENGTH_MAX} are allowed."
         )
 
 
-def _check_keys(session: str | None, partition_key: str | None) -> None:
+def check_keys(session: str | None, partition_key: str | None) -> None:
+    """Refuse keys that are too long or contradict each other."""
     if session is not None:
-        _check_length("SessionId", session)
+        check_length("SessionId", session)
     if partition_key is not None:
-        _check_length("PartitionKey", partition_key)
+        check_length("PartitionKey", partition_key)
     # Checked on conventional entities as well, as the service does since 2020.
     if session is not None and partition_key is not None and session != partition_key:
         raise InvalidOperation(

@@ -248,12 +248,13 @@ class Changes:
     whose content changed as well (a receiver modified their properties); `sighted` are messages
     that are to be known again (duplicate detection), `states` what sessions keep from now on;
     `outbox` says where messages of a transfer queue go, by their positions, and `marks` up to
-    which position this fragment has taken messages from transfer queues.
+    which position this fragment has taken messages from transfer queues; `produced` how far the
+    batch of a bulk writer has come, by its name.
     """
 
     __slots__ = (
         "added", "counters", "created", "due_ms", "expires_ms", "key", "marks", "number", "outbox",
-        "removed", "rewritten", "sighted", "states", "updated",
+        "produced", "removed", "rewritten", "sighted", "states", "updated",
     )  # fmt: skip
 
     def __init__(self, number: int, key: FragmentKey, created: bool) -> None:
@@ -270,6 +271,7 @@ class Changes:
         self.states: dict[str, tuple[bytes | None, int]] = {}
         self.outbox: dict[int, FragmentKey] = {}
         self.marks: dict[FragmentKey, int] = {}
+        self.produced: dict[str, tuple[int, int]] = {}
         self.counters: Counters = Counters()
         # The earliest times at which one of these becomes active, or expires; 0: none does.
         self.due_ms = 0

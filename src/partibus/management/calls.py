@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -40,6 +41,8 @@ class Service:
     tracking: TrackingTexts
     # Who reads and writes whole fragments.
     side: SideProcess
+    # Where bulk writes wait to be published; None where messages are in memory only.
+    staging: Path | None
 
 
 class Call:

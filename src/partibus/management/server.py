@@ -54,6 +54,7 @@ class HttpDoor:
         clock: Clock | None = None,
         upgrade: Upgrade | None = None,
         store_paths: Sequence[Path] = (),
+        staging: Path | None = None,
     ) -> None:
         self._loop = loop
         self._settings = settings
@@ -62,7 +63,7 @@ class HttpDoor:
         clock = clock or node.clock
         tracking = TrackingTexts(settings.namespace, settings.node, clock, node.entropy)
         self._side = SideProcess(store_paths)
-        self.service = Service(node, settings, clock, tracking, self._side)
+        self.service = Service(node, settings, clock, tracking, self._side, staging)
         self.application = application(self.service)
         self._config = Config(
             self.application,

@@ -105,6 +105,11 @@ class SideProcess:
         async with Conversation(self, request) as conversation:
             return conversation.answer
 
+    async def give(self, request: dict[str, Any], body: AsyncIterator[bytes]) -> dict[str, Any]:
+        """A question with a long body, and a short answer."""
+        async with Conversation(self, request, body) as conversation:
+            return conversation.answer
+
     async def stream(self, request: dict[str, Any]) -> AsyncIterator[bytes]:
         """A question with a long answer; the first chunk comes when it is known to be one.
 
@@ -140,9 +145,15 @@ class SideProcess:
 class Conversation:
     """One request to the process and its answer."""
 
-    def __init__(self, process: SideProcess, request: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        process: SideProcess,
+        request: dict[str, Any],
+        body: AsyncIterator[bytes] | None = None,
+    ) -> None:
         self._process = process
         self._request = request
+        self._body = body
         self.answer: dict[str, Any] = {}
 
     async def __aenter__(self) -> Conversation:
@@ -156,6 +167,8 @@ class Conversation:
 
     async def _ask(self) -> dict[str, Any]:
         self._writer.write(json.dumps(self._request).encode() + b"\n")
+        if self._body is not None:
+            await self._give(self._body)
         line = await self._line()
         if not line:
             raise FragmentUnavailable("The process for bulk requests went away; try again.")
@@ -165,6 +178,17 @@ class Conversation:
         if answer["status"] != HTTPStatus.OK:
             raise FragmentUnavailable(answer["detail"])
         return answer
+
+    async def _give(self, body: AsyncIterator[bytes]) -> None:
+        try:
+            async for chunk in body:
+                if chunk:
+                    self._writer.write(len(chunk).to_bytes(4, "big") + chunk)
+                    await self._writer.drain()
+            self._writer.write(bytes(4))
+        except ConnectionError:
+            # The process has stopped listening; it may have said why.
+            log.debug("a bulk body was not taken to its end")
 
     async def _line(self) -> bytes:
         """The answer. A connection waits in the socket for the next process if one is gone."""

@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from partibus.pipeline.lag import LagListener
+    from partibus.pipeline.partitioning import arranged, fragment_of
     from partibus.pipeline.session import local_session
     from partibus.pipeline.source import ServiceBusDataSource
 
-__all__ = ["LagListener", "ServiceBusDataSource", "local_session"]
+__all__ = ["LagListener", "ServiceBusDataSource", "arranged", "fragment_of", "local_session"]
 
 _HOMES = {
     "LagListener": "partibus.pipeline.lag",
     "ServiceBusDataSource": "partibus.pipeline.source",
+    "arranged": "partibus.pipeline.partitioning",
+    "fragment_of": "partibus.pipeline.partitioning",
     "local_session": "partibus.pipeline.session",
 }
 

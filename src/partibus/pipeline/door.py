@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 PREFIX = "/$partibus/bulk"
 # How often a request is tried that the broker or the way to it failed, and the pause between.
 TRIES_MAX = 6
+# How often a commit is tried: some minutes long.
+INSIST_TRIES_MAX = 60
 PAUSE_S = 0.5
 PAUSE_S_MAX = 5.0
 # A token is made anew when it has less to live than this.
@@ -110,23 +112,32 @@ class Door:
                 return
 
     def ask(
-        self, method: str, path: str, query: dict[str, str] | None = None, body: Any = None
+        self, method: str, path: str, query: dict[str, str] | None = None, body: bytes | None = None
     ) -> Any:
         """A request below the entity with a JSON answer."""
         return json.loads(self._request(method, path, query, body).read() or b"null")
 
+    def insist(self, method: str, path: str, body: bytes) -> Any:
+        """As ask, for what may take long and must be done: the broker goes on where it was."""
+        return json.loads(self._request(method, path, None, body, INSIST_TRIES_MAX).read())
+
     # How it is asked --------------------------------------------------------------------------
 
     def _request(
-        self, method: str, path: str, query: dict[str, str] | None = None, body: Any = None
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str] | None = None,
+        body: bytes | None = None,
+        tries_max: int = TRIES_MAX,
     ) -> HTTPResponse:
         """Ask until there is an answer: all requests may be repeated."""
         target = self._path + path + (f"?{urlencode(query)}" if query else "")
         pause_s = PAUSE_S
-        for attempt in range(TRIES_MAX):
+        for attempt in range(tries_max):
             last: object
             try:
-                response = self._send(method, target, body() if callable(body) else body)
+                response = self._send(method, target, body)
                 if response.status == HTTPStatus.OK:
                     return response
                 last = _said(response)
@@ -138,12 +149,12 @@ class Door:
             except (OSError, HTTPException) as error:
                 last = error
             self.close()
-            if attempt + 1 < TRIES_MAX:
+            if attempt + 1 < tries_max:
                 time.sleep(pause_s)
                 pause_s = min(pause_s * 2, PAUSE_S_MAX)
         raise self._unavailable(last)
 
-    def _send(self, method: str, target: str, body: Any) -> HTTPResponse:
+    def _send(self, method: str, target: str, body: bytes | None) -> HTTPResponse:
         if self._connection is None:
             self._connection = self._connect()
         headers = {"Accept-Encoding": "identity"}

@@ -6,11 +6,17 @@ writing, imported when it is needed.
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
-from partibus.pipeline.options import read_options
-from partibus.pipeline.schema import chosen_columns, read_schema
+from partibus.pipeline.options import WrongOption, read_options, write_options
+from partibus.pipeline.schema import check_written, chosen_columns, read_schema
 
 
 class ServiceBusDataSource(DataSource):
@@ -36,3 +42,25 @@ class ServiceBusDataSource(DataSource):
         from partibus.pipeline.reading import BrowsingStreamReader
 
         return BrowsingStreamReader(read_options(self.options), chosen_columns(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A whole DataFrame."""
+        from partibus.pipeline.writing import BatchWriter, Sink
+
+        if overwrite:
+            raise WrongOption("messages can only be added to an entity: use mode('append')")
+        options = write_options(self.options)
+        sink = Sink(options.place, check_written(schema, options.columns))
+        return BatchWriter(sink, options.writer_name)
+
+    def streamWriter(  # noqa: N802 - Spark's name
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        """A stream."""
+        from partibus.pipeline.writing import Sink, StreamWriter
+
+        if overwrite:
+            raise WrongOption("messages can only be added to an entity: use outputMode('append')")
+        options = write_options(self.options)
+        sink = Sink(options.place, check_written(schema, options.columns))
+        return StreamWriter(sink, options.writer_name)

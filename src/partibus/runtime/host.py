@@ -28,6 +28,7 @@ from partibus.runtime.entropy import Entropy
 from partibus.runtime.forwarding import Forwarder
 from partibus.runtime.idleness import Uses
 from partibus.runtime.lookups import Errand, look_up, nothing_found
+from partibus.runtime.publishing import Publications
 from partibus.runtime.requests import (
     DONE,
     Count,
@@ -38,6 +39,7 @@ from partibus.runtime.requests import (
     Forward,
     LastUse,
     Lookup,
+    Publish,
     Rare,
     Renew,
     Reply,
@@ -85,6 +87,7 @@ class Host:
         self._uses = Uses(clock.now_ms())
         # Fragments that an operator or a test has taken down.
         self.down: set[tuple[int, int]] = set()
+        self._publications = Publications(clock)
         self._sessions = SessionHost(self, clock)
         self._arrivals = Arrivals(self, clock)
         # What takes messages from here to other entities; None in a host without a node.
@@ -136,6 +139,9 @@ class Host:
             driver, via = self.target(request, request.partition)
             self.used(request.entity)
             self.forwarder.handle(driver, via, request, answer)
+        elif isinstance(request, Publish):
+            self.used(request.entity)
+            self._publications.begin(*self.target(request, request.partition), request, answer)
         elif isinstance(request, Discard):
             self._discard(request, origin, answer)
 

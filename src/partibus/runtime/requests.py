@@ -255,6 +255,19 @@ class ListSessions(msgspec.Struct, tag="sl", array_like=True):
     since_ms: int
 
 
+class Publish(msgspec.Struct, tag="o", array_like=True):
+    """Publish into one fragment what a bulk writer staged for it, each message once."""
+
+    store: int
+    entity: int
+    incarnation: int
+    partition: int
+    writer: str
+    batch: int
+    # Files in order, and how many messages each has for this fragment.
+    files: list[tuple[str, int]]
+
+
 # What is asked of one fragment by sequence number or age, not by lock.
 Lookup = Peek | ReceiveDeferred | CancelScheduled | DeleteReady
 
@@ -270,8 +283,8 @@ SessionRequest = (
 
 Receiving = Subscribe | Credit | Drain | Unsubscribe
 # What names one active fragment, made where it is new; and what is not asked often.
-ToFragment = Send | Discard | Discharge | AcceptSession | ListSessions | Forward | SendVia
-Rare = Lookup | LastUse | Count | Discard | SessionRequest | Forward | SendVia
+ToFragment = Send | Discard | Discharge | AcceptSession | ListSessions | Forward | SendVia | Publish
+Rare = Lookup | LastUse | Count | Discard | SessionRequest | Forward | SendVia | Publish
 Request = Send | Settle | Discharge | Renew | Receiving | Rare
 
 

@@ -104,6 +104,9 @@ class Store(Protocol):
     def marks(self, number: int) -> dict[FragmentKey, int]:
         """Up to which position a fragment has taken messages from each transfer queue."""
 
+    def produced(self, number: int, writer: str) -> tuple[int, int] | None:
+        """The last batch of a bulk writer, and how many messages of it are published."""
+
     def drop(self, number: int, count: int) -> bool:
         """Remove up to `count` entries of a fragment nobody needs; True once all of it is gone."""
 

@@ -35,7 +35,7 @@ _STALE_MIN = 64
 class _Fragment:
     __slots__ = (
         "base", "counters", "entries", "has_expiring", "has_scheduled", "key", "last", "marks",
-        "order", "outbox", "stale", "states",
+        "order", "outbox", "produced", "stale", "states",
     )  # fmt: skip
 
     def __init__(self, key: FragmentKey) -> None:
@@ -49,6 +49,7 @@ class _Fragment:
         self.last = 0
         # The states of sessions, and when they were set.
         self.states: dict[str, tuple[bytes, int]] = {}
+        self.produced: dict[str, tuple[int, int]] = {}
         # Where entries go (of a transfer queue), and up to where entries came (of any other).
         self.outbox: dict[int, FragmentKey] = {}
         self.marks: dict[FragmentKey, int] = {}
@@ -130,6 +131,7 @@ class MemoryStore:
                 fragment.keep(entry)
             fragment.outbox.update(changes.outbox)
             fragment.marks.update(changes.marks)
+            fragment.produced.update(changes.produced)
             fragment.remove(changes.removed)
             for session, (state, at_ms) in changes.states.items():
                 if state is None:
@@ -280,6 +282,12 @@ class MemoryStore:
         self._check_open()
         fragment = self._fragments.get(number)
         return dict(fragment.marks) if fragment else {}
+
+    def produced(self, number: int, writer: str) -> tuple[int, int] | None:
+        """The last batch of a bulk writer, and how many messages of it are published."""
+        self._check_open()
+        fragment = self._fragments.get(number)
+        return fragment.produced.get(writer) if fragment else None
 
     def drop(self, number: int, count: int) -> bool:
         """Remove up to `count` entries of a fragment; True once all of it is gone."""

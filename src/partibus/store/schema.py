@@ -47,6 +47,16 @@ CREATE TABLE IF NOT EXISTS {name}(
 )"""
 HISTORY_PREFIX = "history_"
 
+# How far bulk writers have come. Files made before this table was thought of get it when opened.
+PRODUCER_TABLE = """
+CREATE TABLE IF NOT EXISTS producer(
+    number INTEGER NOT NULL,
+    writer TEXT NOT NULL,
+    batch INTEGER NOT NULL,
+    published INTEGER NOT NULL,
+    PRIMARY KEY(number, writer)
+) WITHOUT ROWID"""
+
 _COUNTERS = ", ".join(f"{name} INTEGER NOT NULL" for name in COUNTER_FIELDS)
 
 TABLES = f"""

@@ -215,6 +215,12 @@ class SqliteStore:
         rows: list[tuple[int, ...]] = cast(Any, found)
         return {FragmentKey(*row[:-1]): row[-1] for row in rows}
 
+    def produced(self, number: int, writer: str) -> tuple[int, int] | None:
+        """The last batch of a bulk writer, and how many messages of it are published."""
+        with self._errors:
+            found = self._cursor.execute(statements.SELECT_PRODUCED, (number, writer)).fetchall()
+        return cast(tuple[int, int], found[0]) if found else None
+
     def drop(self, number: int, count: int) -> bool:
         """Remove up to `count` entries of a fragment nobody needs; True once all of it is gone."""
         base = number << POSITION_BITS
@@ -325,6 +331,7 @@ def _open(path: Path, identity: str, make: bool) -> apsw.Connection:
         if make and _is_blank(connection):
             _make(connection, identity)
         _check(connection, path, identity)
+        connection.execute(schema.PRODUCER_TABLE)
         connection.execute(
             "PRAGMA synchronous = FULL;"
             f"PRAGMA wal_autocheckpoint = {schema.WAL_PAGES_MAX};"

@@ -226,6 +226,11 @@ SELECT_STATES = """
         WHERE number = ?1 AND session >= ?2 AND (?4 OR session > ?2) AND updated_ms > ?5
         ORDER BY session LIMIT ?3)"""
 
+SET_PRODUCED = (
+    "INSERT OR REPLACE INTO producer(number, writer, batch, published) VALUES (?, ?, ?, ?)"
+)
+SELECT_PRODUCED = "SELECT batch, published FROM producer WHERE number = ? AND writer = ?"
+
 # The position up to which a fragment holds that many entries, from its first.
 DROP_END = """
     SELECT max(position) FROM
@@ -237,5 +242,6 @@ DROP_REST = (
     "DELETE FROM session_state WHERE number = ?1",
     "DELETE FROM mark WHERE number = ?1",
     "DELETE FROM cursor WHERE number = ?1",
+    "DELETE FROM producer WHERE number = ?1",
     "DELETE FROM fragment WHERE number = ?1",
 )

@@ -44,8 +44,8 @@ def write(cursor: apsw.Cursor, batch: list[Changes]) -> None:
         removed.extend([base + position for position in changes.removed])
     gathered.write(cursor)
     for changes in batch:
-        if changes.states:
-            write_states(cursor, changes)
+        if changes.states or changes.produced:
+            write_kept(cursor, changes)
         if changes.marks or changes.key.subqueue == SubQueue.TRANSFER:
             write_transfers(cursor, changes)
     if removed:
@@ -163,13 +163,15 @@ def _rare(entry: Entry, sequence: int | None) -> tuple[Value, ...]:
     )
 
 
-def write_states(cursor: apsw.Cursor, changes: Changes) -> None:
-    """Keep what sessions keep from now on. Rare, so one row a statement."""
+def write_kept(cursor: apsw.Cursor, changes: Changes) -> None:
+    """Keep what sessions keep, and how far bulk writers have come. Rare: one row a statement."""
     for session, (state, at_ms) in changes.states.items():
         if state is None:
             cursor.execute(statements.CLEAR_STATE, (changes.number, session))
         else:
             cursor.execute(statements.SET_STATE, (changes.number, session, state, at_ms))
+    for writer, (batch, published) in changes.produced.items():
+        cursor.execute(statements.SET_PRODUCED, (changes.number, writer, batch, published))
 
 
 def write_transfers(cursor: apsw.Cursor, changes: Changes) -> None:

@@ -208,6 +208,10 @@ class SimulatedStore:
         """Up to where a fragment has taken messages from transfer queues."""
         return self._open().marks(number)
 
+    def produced(self, number: int, writer: str) -> tuple[int, int] | None:
+        """The last batch of a bulk writer, and how many messages of it are published."""
+        return self._open().produced(number, writer)
+
     def drop(self, number: int, count: int) -> bool:
         """Remove up to `count` entries of a fragment."""
         return self._open().drop(number, count)

@@ -31,6 +31,7 @@ from partibus.store import Store
 from partibus.store.catalog import Catalog, NamespaceSettings
 from partibus.store.memory import MemoryStore
 from partibus.store.sqlite import SqliteStore
+from partibus.store.staging import STAGING_NAME
 from partibus.testing.declarations import (
     connection_string,
     new_key,
@@ -182,6 +183,7 @@ class Namespace:
             self._loop,
             self.clock.system,
             store_paths=[self._store_path(each) for each in range(STORES)] if self._durable else (),
+            staging=self._directory / STAGING_NAME if self._durable else None,
         )
         websocket = partial(WebSocket, self._listener.protocol, self._loop)
         doors = Doors(self._listener.protocol, self._door.protocol, websocket)

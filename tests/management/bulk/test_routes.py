@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,10 +23,20 @@ from partibus.wire.columns import READ_COLUMNS
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'partibus[bulk]'")
 
 
-@pytest.fixture
-def namespace(tmp_path: Path) -> Iterator[Namespace]:
-    with Namespace(tmp_path) as running:
+@pytest.fixture(scope="module")
+def namespace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Namespace]:
+    """One for all tests: its side process takes a second to start."""
+    with Namespace(tmp_path_factory.mktemp("namespace")) as running:
         yield running
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def queue(namespace: Namespace) -> str:
+    """A conventional queue of the test's own."""
+    return namespace.create_queue(f"q{next(_numbers)}")
 
 
 @contextmanager
@@ -56,7 +66,7 @@ def send(namespace: Namespace, queue: str, *messages: ServiceBusMessage) -> None
 
 
 def test_S1_one_call_tells_where_all_fragments_stand(namespace: Namespace) -> None:
-    queue = namespace.create_queue("q", enable_partitioning=True)
+    queue = namespace.create_queue("partitioned", enable_partitioning=True)
     send(namespace, queue, *(ServiceBusMessage(f"{n}", partition_key="k") for n in range(3)))
 
     told = positions(namespace, queue)
@@ -66,8 +76,9 @@ def test_S1_one_call_tells_where_all_fragments_stand(namespace: Namespace) -> No
     assert sum(each.get("active", 0) for each in told["fragments"]) == 3
 
 
-def test_S1_a_range_comes_with_the_columns_that_were_asked_for(namespace: Namespace) -> None:
-    queue = namespace.create_queue("q")
+def test_S1_a_range_comes_with_the_columns_that_were_asked_for(
+    namespace: Namespace, queue: str
+) -> None:
     send(namespace, queue, *(ServiceBusMessage(f"text {n}") for n in range(5)))
 
     table = messages(namespace, queue, Range(0, 1, 3), ["body", "sequenceNumber"])
@@ -77,8 +88,7 @@ def test_S1_a_range_comes_with_the_columns_that_were_asked_for(namespace: Namesp
     assert table["sequenceNumber"].to_pylist() == [2, 3]
 
 
-def test_S1_every_column_has_the_type_that_spark_expects(namespace: Namespace) -> None:
-    queue = namespace.create_queue("q")
+def test_S1_every_column_has_the_type_that_spark_expects(namespace: Namespace, queue: str) -> None:
     send(namespace, queue, ServiceBusMessage("x", application_properties={"a": 1}))
     batch = messages(namespace, queue, Range(0, 0, 9), list(READ_COLUMNS))
     kinds = {
@@ -104,24 +114,22 @@ def test_S1_the_process_that_reads_is_replaced_when_it_is_gone(namespace: Namesp
     ("entity", "asked", "columns", "text"),
     [
         ("nothing", Range(0, 0, 1), ["body"], "could not be found"),
-        ("q", Range(7, 0, 1), ["body"], "no fragment 7"),
-        ("q", Range(0, 0, 1), ["colour"], "no column 'colour'"),
+        ("", Range(7, 0, 1), ["body"], "no fragment 7"),
+        ("", Range(0, 0, 1), ["colour"], "no column 'colour'"),
     ],
 )
 def test_S1_what_is_not_there_is_said(
-    namespace: Namespace, entity: str, asked: Range, columns: list[str], text: str
+    namespace: Namespace, queue: str, entity: str, asked: Range, columns: list[str], text: str
 ) -> None:
-    namespace.create_queue("q")
     with pytest.raises(DoorRefused, match=text):
-        messages(namespace, entity, asked, columns)
+        messages(namespace, entity or queue, asked, columns)
 
 
-def test_A4_the_right_to_listen_is_needed(namespace: Namespace) -> None:
-    namespace.create_queue("q")
-    sender = namespace.create_access_rule("sender", "Send", queue="q")
+def test_A4_the_right_to_listen_is_needed(namespace: Namespace, queue: str) -> None:
+    sender = namespace.create_access_rule("sender", "Send", queue=queue)
     with pytest.raises(DoorRefused, match="'Listen' claim"):
-        positions(namespace, "q", sender)
-    url = f"http://127.0.0.1:{namespace.http_port}/$partibus/bulk/q/fragments"
+        positions(namespace, queue, sender)
+    url = f"http://127.0.0.1:{namespace.http_port}/$partibus/bulk/{queue}/fragments"
     with pytest.raises(urllib.error.HTTPError, match="401") as caught:
         urllib.request.urlopen(url)
     caught.value.close()

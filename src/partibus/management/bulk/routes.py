@@ -6,16 +6,25 @@ An entity is named as clients name it (`orders`, `orders/$deadletterqueue`,
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
+import msgspec
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from partibus.broker.access import Right
 from partibus.broker.errors import InvalidArgument
 from partibus.management.bulk.reading import BulkReading
+from partibus.management.bulk.writing import BulkWriting
 from partibus.management.calls import Call, Service, route
+from partibus.management.refusals import BodyTooLarge
 from partibus.wire.columns import READ_COLUMNS
 
 PREFIX = "/$partibus/bulk/{entity:path}"
+# What one attempt may hold; a task sends several.
+ATTEMPT_BYTES_MAX = 256 * 1024 * 1024
+# What names the attempts of a batch.
+MANIFEST_MAX = 16 * 1024 * 1024
 ARROW = "application/vnd.apache.arrow.stream"
 
 
@@ -46,10 +55,57 @@ def routes(service: Service) -> list[Route]:
         await anext(stream)
         return StreamingResponse(stream, media_type=ARROW)
 
+    writing = BulkWriting(service.node, service.side, service.staging)
+
+    async def stage(call: Call) -> Response:
+        path, writer, batch = _batch(call)
+        spread = _number("spread", call.request.query_params.get("spread", "0"))
+        body = _bounded(call.request.stream())
+        found = await writing.stage(path, writer, batch, call.part("attempt"), spread, body)
+        return JSONResponse(found)
+
+    async def discard(call: Call) -> Response:
+        await writing.discard(*_batch(call), call.part("attempt"))
+        return JSONResponse({})
+
+    async def publish(call: Call) -> Response:
+        path, writer, batch = _batch(call)
+        return JSONResponse(
+            await writing.publish(path, writer, batch, _attempts(await call.body(MANIFEST_MAX)))
+        )
+
+    batch = "/writers/{writer}/{batch:int}"
     return [
+        route(service, PREFIX + batch, {"POST": publish}),
+        route(service, PREFIX + batch + "/{attempt}", {"PUT": stage, "DELETE": discard}),
         route(service, PREFIX + "/fragments", {"GET": positions}),
         route(service, PREFIX + "/fragments/{fragment:int}/messages", {"GET": messages}),
     ]
+
+
+def _batch(call: Call) -> tuple[str, str, int]:
+    """Entity, writer and number of a batch, for who may send."""
+    path = call.part("entity")
+    call.require(Right.SEND, path)
+    return path, call.part("writer"), int(call.part("batch"))
+
+
+async def _bounded(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    size = 0
+    async for chunk in body:
+        size += len(chunk)
+        if size > ATTEMPT_BYTES_MAX:
+            raise BodyTooLarge(ATTEMPT_BYTES_MAX)
+        yield chunk
+
+
+def _attempts(body: bytes) -> dict[str, dict[str, int]]:
+    try:
+        return msgspec.json.decode(body, type=dict[str, dict[str, int]])
+    except msgspec.DecodeError as error:
+        raise InvalidArgument(
+            f"The body names attempts and how many messages of each go where: {error}."
+        ) from error
 
 
 def _number(name: str, text: str) -> int:

@@ -16,14 +16,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
 from partibus.broker.records import FragmentKey, SubQueue
+from partibus.management.bulk.rows import RowRefused, Rows, Target
 from partibus.management.bulk.table import Table, UnknownColumn
 from partibus.store import StoreError
 from partibus.store.browsing import StoreFile
+from partibus.store.staging import StagedWriter, staged_name
 
 # Senders and receivers come first.
 NICENESS = 5
@@ -60,9 +62,13 @@ class Worker:
                 return
             request: Request = json.loads(line)
             try:
-                answer = self._positions if request["what"] == "positions" else self._messages
-                answer(request, connection)
-            except UnknownColumn as error:
+                if request["what"] == "stage":
+                    self._stage(request, connection, lines)
+                elif request["what"] == "positions":
+                    self._positions(request, connection)
+                else:
+                    self._messages(request, connection)
+            except (UnknownColumn, RowRefused) as error:
                 _say(connection, {"status": 400, "detail": str(error)})
             except StoreError as error:
                 _say(connection, {"status": 503, "detail": str(error)})
@@ -134,6 +140,69 @@ class Worker:
                 after = rows[-1].position
             writer.close()
             chunks.finish()
+
+    def _stage(self, request: Request, connection: socket.socket, source: BinaryIO) -> None:
+        """Keep the rows that follow as messages, in a file for each fragment."""
+        place = Path(request["place"])
+        rows = Rows(Target(**request["target"]), request["spread"])
+        writers: dict[int, StagedWriter] = {}
+        try:
+            with pa.ipc.open_stream(pa.PythonFile(_Incoming(source), "r")) as stream:
+                for batch in stream:
+                    for fragment, message in rows.messages(batch):
+                        writer = writers.get(fragment)
+                        if writer is None:
+                            name = staged_name(request["attempt"], fragment)
+                            writer = writers[fragment] = StagedWriter(place / name)
+                        writer.add(message)
+            for writer in writers.values():
+                writer.finish()
+        except pa.ArrowException as error:
+            raise RowRefused(f"The body is no Arrow stream: {error}") from error
+        except OSError as error:
+            # The place may be gone: its batch was published meanwhile.
+            raise StoreError(f"The messages cannot be staged: {error}") from error
+        finally:
+            for writer in writers.values():
+                writer.discard()
+        counts = {fragment: writer.count for fragment, writer in sorted(writers.items())}
+        _say(connection, {"status": 200, "fragments": counts})
+
+
+class _Incoming:
+    """A file whose content comes in chunks; it is at its end with the empty one."""
+
+    closed = False
+
+    def __init__(self, source: BinaryIO) -> None:
+        self._source = source
+        self._rest = b""
+        self._is_over = False
+
+    def read(self, size: int = -1) -> bytes:
+        pieces: list[bytes] = []
+        wanted = size
+        while (wanted > 0 or size < 0) and not self._is_over:
+            if not self._rest:
+                self._rest = self._chunk()
+                continue
+            piece = self._rest if size < 0 else self._rest[:wanted]
+            self._rest = self._rest[len(piece) :]
+            pieces.append(piece)
+            wanted -= len(piece)
+        return b"".join(pieces)
+
+    def _chunk(self) -> bytes:
+        head = self._source.read(4)
+        length = int.from_bytes(head, "big")
+        chunk = self._source.read(length)
+        if len(head) < 4 or len(chunk) < length:
+            raise OSError("the writer went away")
+        self._is_over = not length
+        return chunk
+
+    def close(self) -> None:
+        pass
 
 
 class _Chunks:
