@@ -296,6 +296,28 @@ async def test_F1_sessions_at_either_end(loop: VirtualLoop, folder: Path) -> Non
 
 
 @simulated
+async def test_F1_a_session_that_somebody_holds_when_forwarding_begins_is_forwarded(
+    loop: VirtualLoop, folder: Path
+) -> None:
+    world = await two_nodes(loop, folder, queue("a", requires_session=True), queue("b"))
+    door = Door(world.nodes[0], "a")
+    sent = [incoming(b"%d" % each, session="s") for each in range(5)]
+    assert await door.sending(sent).refusals() == [None]
+    inbox = SessionInbox(door, "s")
+    await inbox.settled(5)
+    inbox.credit(2)
+    await asyncio.sleep(1)
+    assert len(inbox.got) == 2
+    world.catalog.update_queue("a", {"ForwardTo": "b"}, 0)
+    await asyncio.sleep(3)
+    assert inbox.lost
+    inbox.close()
+    got = await received(world, "b", 5)
+    assert sorted(each.body for each in got) == [b"%d" % each for each in range(5)]
+    await world.stop()
+
+
+@simulated
 async def test_F1_the_destination_drops_what_it_has_seen(loop: VirtualLoop, folder: Path) -> None:
     world = await two_nodes(
         loop,

@@ -109,12 +109,22 @@ class Forwarder:
     # From a queue to its transfer queue -------------------------------------------------------
 
     def _collect(self, driver: Driver, fragment: Fragment) -> None:
-        while count := self._room(driver, fragment):
-            entries = fragment.withdraw(count, self._node.clock.now_ms())
-            driver.taken(fragment)
-            if not entries:
-                return
-            self._move(driver, fragment, entries)
+        """Move the next messages; others have their turn before those behind them."""
+        count = self._room(driver, fragment)
+        if not count:
+            return
+        entries = fragment.withdraw(count, self._node.clock.now_ms())
+        driver.taken(fragment)
+        if not entries:
+            return
+        self._move(driver, fragment, entries)
+
+        def durable(refusal: Refusal | None) -> None:
+            if refusal is None and driver.has(fragment) and self._target(fragment):
+                self.shown(driver, fragment)
+
+        if len(entries) == count:
+            driver.when_durable(durable)
 
     def _read_on(self, driver: Driver, fragment: SessionFragment, after: int) -> None:
         """Messages of sessions are read from the disk: nobody may hold a session here."""

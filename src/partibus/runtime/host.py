@@ -15,6 +15,7 @@ from partibus.broker.errors import (
     FragmentUnavailable,
     Refusal,
 )
+from partibus.broker.forwarding import target_of
 from partibus.broker.fragment import Fragment
 from partibus.broker.message import Incoming
 from partibus.broker.records import FragmentKey, SubQueue
@@ -333,13 +334,25 @@ class Host:
 
     def _open(self, desk: Desk, dispenser: AnyDispenser) -> None:
         self._dispensers[desk] = dispenser
-        for driver in self.drivers.values():
-            for fragment in driver.fragments.values():
-                if _desk(fragment.key) == desk and fragment.counters.active:
-                    self.shown(driver, fragment)
+        for driver, fragment in self._fragments_at(desk):
+            if fragment.counters.active:
+                self.shown(driver, fragment)
+
+    def _fragments_at(self, desk: Desk) -> list[tuple[Driver, Fragment]]:
+        return [
+            (driver, fragment)
+            for driver in self.drivers.values()
+            for fragment in driver.fragments.values()
+            if _desk(fragment.key) == desk
+        ]
 
     def _dismiss(self, desk: Desk) -> None:
         self._dispensers.pop(desk, None)
+        settings = self.settings(desk[0])
+        if settings is not None and target_of(settings, desk[2]):
+            # What its receivers held is to be forwarded now.
+            for driver, fragment in self._fragments_at(desk):
+                self.shown(driver, fragment)
 
     def _credit(self, request: Credit, origin: Origin) -> None:
         found = self.subscribers.get((origin, request.subscription))
