@@ -12,7 +12,16 @@ import click
 
 from partibus.cli.certificates import cert_commands, env_command
 from partibus.cli.configuration import config_commands
+from partibus.cli.entities import queue_commands, subscription_commands, topic_commands
+from partibus.cli.messages import (
+    dlq_commands,
+    peek_command,
+    receive_command,
+    send_command,
+)
+from partibus.cli.rules import rule_commands
 from partibus.cli.serving import node_command, serve_command, version_command
+from partibus.client import MessagingError
 from partibus.config import ConfigurationError
 from partibus.runtime.serving import AddressUnavailable
 from partibus.runtime.supervisor import NodesFailed
@@ -25,6 +34,7 @@ EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
     (StoreError, 5),
     (AddressUnavailable, 6),
     (NodesFailed, 7),
+    (MessagingError, 8),
 )
 
 
@@ -49,5 +59,13 @@ for _command in (
     cert_commands,
     env_command,
     config_commands,
+    send_command,
+    receive_command,
+    peek_command,
+    dlq_commands,
+    queue_commands,
+    topic_commands,
+    subscription_commands,
+    rule_commands,
 ):
     commands.add_command(_command)

@@ -23,6 +23,8 @@ class Destination:
     is_plain: bool
     credentials: Credentials | None
     entity: str | None
+    # Whether the port was said, or is AMQP's usual one.
+    has_port: bool = False
 
 
 def read_connection_string(text: str) -> Destination:
@@ -40,6 +42,7 @@ def read_connection_string(text: str) -> Destination:
         is_plain=is_plain,
         credentials=_credentials(fields),
         entity=fields.get("entitypath") or None,
+        has_port=port is not None,
     )
 
 
