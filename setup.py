@@ -19,7 +19,8 @@ from setuptools import setup
 
 # The modules worth compiling, on measurement: those that see every message.
 HOT_ROOMS = {
-    "wire": "codec frames message_build message_patch message_scan octets transfer",
+    "wire": "codec frames message_build message_patch message_properties message_scan octets"
+    " transfer",
     "engine": "channels connection delivery endpoint handshake link output session states",
     "broker": "records window locks fragment transfers sessions session_fragment",
     "store": "writing",
