@@ -208,6 +208,23 @@ def test_a_thousand_correlation_filters_cost_no_more_than_one() -> None:
     assert evaluation_calls(thousand, view({"n": 0}, subject="l0")) == few
 
 
+def test_filters_that_search_long_texts_cannot_hold_a_message_up() -> None:
+    topic: TopicRules[int] = TopicRules()
+    hostile = " OR ".join(["s LIKE '%_%_%_b'"] * 10)
+    for key in range(10):
+        topic.put(key, RuleSet([rule("r", hostile)]))
+    topic.put(10, RuleSet([rule("r", "n = 1 AND kind LIKE 'or%'")]))
+    message = view({"s": "a" * 60_000, "n": 1, "kind": "order"})
+    outcomes = topic.evaluate(message)
+    # Each of them has failed, one after the other with less to spend; who asks little is served.
+    for key in range(10):
+        failure = outcomes[key].failure
+        assert failure is not None
+        assert "steps" in failure.description
+    assert outcomes[10] == Outcome((Copy(),))
+    assert message._steps_total <= 2_000_000 + 500_000 + 11 * 62_000
+
+
 # A model of copies: rules that look at two numbers, asked one after the other.
 
 NUMBERS = st.integers(0, 2)

@@ -36,7 +36,15 @@ from partibus.broker.rules.tree import (
     Signed,
     Value,
 )
-from partibus.broker.rules.values import COMPARISONS, KINDS, Kind, compare, value_of
+from partibus.broker.rules.values import (
+    COMPARISONS,
+    FLOATS,
+    INTEGERS,
+    KINDS,
+    Kind,
+    compare,
+    value_of,
+)
 from partibus.wire.message_properties import property_key
 
 # How deeply an expression may be nested: a call each, in Python.
@@ -121,6 +129,17 @@ class Compiler:
     def _comparison(self, node: Comparison) -> Test:
         left, right = self.reader(node.left), self.reader(node.right)
         holds = COMPARISONS[node.symbol]
+        if isinstance(node.right, Constant) and type(node.right.value) in _DIRECT:
+            # Most comparisons are of a property with a constant, of a type that needs no care.
+            constant, direct = node.right.value, _DIRECT[type(node.right.value)]
+
+            def compared(view: MessageView) -> bool | None:
+                value = left(view)
+                if type(value) in direct:
+                    return holds(value, constant)
+                return compare(holds, value, constant)
+
+            return compared
         return lambda view: compare(holds, left(view), right(view))
 
     def _is_null(self, node: IsNull) -> Test:
@@ -265,6 +284,12 @@ class Compiler:
         return key
 
 
+# Types that Python compares with a constant as rules do.
+_DIRECT: Mapping[type, frozenset[type]] = {
+    str: frozenset((str,)),
+    int: INTEGERS | FLOATS,
+    float: INTEGERS | FLOATS,
+}
 _TESTS: Mapping[type, Callable[..., Test]] = {
     And: Compiler._and,
     Or: Compiler._or,

@@ -22,6 +22,10 @@ from partibus.wire.values import Int, Timestamp
 # For the rules of one subscription and one message. A node of an expression is a step, a
 # character that LIKE looks at too: a tenth of a second at most.
 STEPS_MAX = 500_000
+# For one message and all subscriptions of its topic together, after which each gets only the
+# least: enough for every filter that does not search long texts.
+STEPS_TOTAL_MAX = 2_000_000
+STEPS_LEAST = 2_000
 
 # .NET's largest time and duration.
 TIME_MAX_MS = 253_402_300_799_999
@@ -32,8 +36,9 @@ class MessageView:
     """The properties of one message."""
 
     __slots__ = (
-        "_annotations", "_read", "_unreadable", "annotation_count", "annotations",
-        "enqueued_ms", "head", "new_id", "sequence_number", "steps", "system", "ttl_ms", "user",
+        "_annotations", "_read", "_steps_max", "_steps_total", "_unreadable", "annotation_count",
+        "annotations", "enqueued_ms", "head", "new_id", "sequence_number", "steps", "system",
+        "ttl_ms", "user",
     )  # fmt: skip
 
     def __init__(
@@ -56,6 +61,8 @@ class MessageView:
         self.sequence_number = sequence_number
         self.new_id = new_id
         self.steps = 0
+        self._steps_total = 0
+        self._steps_max = STEPS_MAX
         # Application properties by property_key; those that `read` was asked for.
         self.user: dict[str, object] = {}
         # System properties by name; those that were asked for, or set by an action.
@@ -88,8 +95,17 @@ class MessageView:
         if self._unreadable:
             raise EvaluationError(self._unreadable)
         self.steps += steps
-        if self.steps > STEPS_MAX:
-            raise EvaluationError(f"the rules take more than {STEPS_MAX} steps for this message")
+        if self.steps > self._steps_max:
+            raise EvaluationError(
+                f"the rules take more than {self._steps_max} steps for this message"
+            )
+
+    def begin(self) -> None:
+        """Count anew, for the rules of another subscription."""
+        self._steps_total += self.steps
+        self.steps = 0
+        if self._steps_total > STEPS_TOTAL_MAX:
+            self._steps_max = STEPS_LEAST
 
     def fresh_id(self) -> uuid.UUID:
         """A uuid that nobody had before."""

@@ -170,7 +170,7 @@ class TopicRules(Generic[Key]):
             _sort(key, (compiled,), plain, acting)
         failures: dict[Key, Failure] = {}
         for key, rules in self._conditions.items():
-            view.steps = 0
+            view.begin()
             failure = _ask(view, key, rules, plain, acting)
             if failure is not None:
                 failures[key] = failure
@@ -264,7 +264,7 @@ def _act(
         name = compiled.rule.name
         try:
             # Each action for itself: what filters took before is not held against it.
-            view.steps = 0
+            view.begin()
             view.spend(compiled.size)
             revision = compiled.action.apply(view, name)
         except EvaluationError as error:
