@@ -59,6 +59,37 @@ def test_T3_a_queue_with_sessions_needs_a_session_id() -> None:
         transaction.send(with_sessions, [incoming(session="s")], 0)
 
 
+def test_T1_T2_scheduled_messages_keep_to_the_rules_of_the_others() -> None:
+    transaction = Transaction(STORES)
+    with pytest.raises(InvalidOperation, match="needs a PartitionKey"):
+        transaction.schedule(SPREAD, [incoming()], 0)
+    scheduling = transaction.schedule(SPREAD, [incoming(key="k")], 0)
+    assert not transaction.is_empty
+    with pytest.raises(InvalidOperation, match="same key"):
+        transaction.send(SPREAD, [incoming(key="l")], 0)
+    with pytest.raises(InvalidOperation, match="top-level"):
+        transaction.schedule(PLAIN, [incoming()], 0)
+    transaction.send(SPREAD, [incoming(key="k") for _ in range(99)], 0)
+    with pytest.raises(QuotaExceeded, match="100 messages"):
+        transaction.schedule(SPREAD, [incoming(key="k")], 0)
+    # As long as nobody knows its number, it cannot be committed.
+    with pytest.raises(TransactionRolledBack, match="not been answered"):
+        transaction.check()
+    scheduling.first = 7
+    transaction.check()
+
+
+def test_scheduled_messages_without_a_number_leave_the_transaction_as_it_was() -> None:
+    transaction = Transaction(STORES)
+    transaction.withdraw(transaction.schedule(SPREAD, [incoming(key="k")], 0))
+    assert (transaction.is_empty, transaction.size) == (True, 0)
+    transaction.send(PLAIN, [incoming(b"x")], 0)
+    before = transaction.size
+    transaction.withdraw(transaction.schedule(PLAIN, [incoming(b"y")], 0))
+    assert (transaction.entity, transaction.size) == (PLAIN, before)
+    transaction.check()
+
+
 def test_a_disabled_queue_takes_no_transactional_messages() -> None:
     disabled = replace(PLAIN, description=replace(PLAIN.description, status="SendDisabled"))
     with pytest.raises(EntityDisabled):

@@ -31,11 +31,12 @@ from partibus.wire.performatives import (
     Target,
     TransactionalState,
 )
-from partibus.wire.values import Array, Symbol
+from partibus.wire.values import Array, Int, Long, Symbol, Timestamp
 
 VALUE = b"\x00\x53\x77"
 BATCH_FORMAT = 0x80013700
 TWO_MINUTES_MS = 120_000
+HOUR_MS = 3_600_000
 
 
 class Worker:
@@ -252,6 +253,122 @@ def test_settling_by_request_is_part_of_a_transaction(worker: Worker) -> None:
     assert worker.commit(txn) == ACCEPTED
     worker.world.advance(61_000)
     assert worker.left() == []
+
+
+class Requests:
+    """A worker's requests to `$management`, as parts of transactions."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        path, client = f"{worker.queue}/$management", worker.client
+        # The client's own requests go the same way: responses have one link in a session.
+        self.responses = client.responses[path] = client.receiver(path, credit=100)
+        self.link = client.requests[path] = client.sender(path)
+
+    def ask(self, txn_id: bytes, name: str, body: object) -> Any:
+        before = len(self.worker.client.deliveries(self.responses))
+        self.send(txn_id, name, body)
+        self.worker.world.settle()
+        [answer] = self.worker.client.deliveries(self.responses)[before:]
+        return read_request(answer.payload)
+
+    def send(self, txn_id: bytes, name: str, body: object) -> None:
+        request = (
+            b"\x00\x53\x73" + encode(["r"])
+            + b"\x00\x53\x74" + encode({"operation": f"com.microsoft:{name}"})
+            + b"\x00\x53\x77" + encode(body)
+        )  # fmt: skip
+        self.worker.put(self.link, request, state=TransactionalState(txn_id, None))
+
+    def schedule(self, txn_id: bytes, *messages: bytes) -> Any:
+        return self.ask(txn_id, "schedule-message", scheduling(*messages))
+
+    def seen(self) -> list[Any]:
+        """What a browser sees of the queue."""
+        body = {"from-sequence-number": Long(0), "message-count": Int(100)}
+        operation: dict[str, object] = {"operation": "com.microsoft:peek-message"}
+        answer = self.worker.client.ask(f"{self.worker.queue}/$management", operation, body)
+        return [read(each["message"]) for each in answer.body.get("messages", [])]
+
+
+def scheduling(*messages: bytes) -> dict[str, object]:
+    return {"messages": [{"message": each} for each in messages]}
+
+
+def later(worker: Worker, body: bytes, key: str | None = "k") -> bytes:
+    at = Timestamp(worker.world.clock.now_ms() + HOUR_MS)
+    return payload(body, key=key, annotations={"x-opt-scheduled-enqueue-time": at})
+
+
+@pytest.fixture(params=[False, True], ids=["conventional", "partitioned"])
+def either(request: pytest.FixtureRequest, world: Any) -> Worker:
+    world.create_queue("q", enable_partitioning=request.param)
+    return Worker(world)
+
+
+def test_T5_messages_scheduled_in_a_transaction_come_with_its_commit(either: Worker) -> None:
+    requests = Requests(either)
+    txn = either.declare()
+    answer = requests.schedule(txn, later(either, b"a"), later(either, b"b"))
+    assert answer.properties["statusCode"] == 200
+    numbers = answer.body["sequence-numbers"]
+    assert (len(numbers), numbers.element_type) == (2, Long)
+    assert either.send(txn, payload(b"c", key="k")) == TransactionalState(txn, ACCEPTED)
+    assert requests.seen() == []
+    assert either.commit(txn) == ACCEPTED
+    seen = {each.body: each.sequence for each in requests.seen()}
+    assert [seen[b"a"], seen[b"b"]] == list(numbers)
+    assert either.left() == [b"c"]
+    for _ in range(2):
+        # Disks work between the moments of this clock: the first finds what is due.
+        either.world.advance(HOUR_MS)
+    assert sorted(either.left()) == [b"a", b"b", b"c"]
+
+
+def test_T5_or_do_not_come_at_all(either: Worker) -> None:
+    requests = Requests(either)
+    txn = either.declare()
+    assert requests.schedule(txn, later(either, b"a")).properties["statusCode"] == 200
+    assert either.roll_back(txn) == ACCEPTED
+    lost = either.declare()
+    assert requests.schedule(lost, later(either, b"b")).properties["statusCode"] == 200
+    either.world.advance(TWO_MINUTES_MS + 1)
+    assert refused(either.commit(lost)) == "amqp:transaction:unknown-id"
+    assert requests.seen() == []
+
+
+def test_T1_T2_T4_the_key_rules_hold_for_scheduled_messages(partitioned: Worker) -> None:
+    requests = Requests(partitioned)
+    txn = partitioned.declare()
+
+    def condition(*messages: bytes) -> object:
+        return requests.schedule(txn, *messages).properties.get("errorCondition")
+
+    assert condition(later(partitioned, b"x", None)) == "amqp:not-allowed"
+    assert condition(later(partitioned, b"1"), later(partitioned, b"2", "l")) == "amqp:not-allowed"
+    assert condition(later(partitioned, b"3")) is None
+    assert condition(later(partitioned, b"4", "l")) == "amqp:not-allowed"
+    assert refused(partitioned.send(txn, payload(b"5", key="l"))) == "amqp:not-allowed"
+    assert condition(*[later(partitioned, b"6")] * 100) == "amqp:resource-limit-exceeded"
+    assert partitioned.commit(txn) == ACCEPTED
+    assert [each.body for each in requests.seen()] == [b"3"]
+
+
+def test_scheduling_in_no_transaction_at_all_is_refused(either: Worker) -> None:
+    requests = Requests(either)
+    answer = requests.schedule(b"nonsense", later(either, b"a"))
+    assert answer.properties["errorCondition"] == "amqp:transaction:unknown-id"
+    assert requests.seen() == []
+
+
+def test_T5_a_commit_behind_a_schedule_that_fails_is_all_or_nothing(either: Worker) -> None:
+    requests = Requests(either)
+    txn = either.declare()
+    either.world.node.host.drivers.clear()
+    answer = requests.schedule(txn, later(either, b"a"))
+    assert answer.properties["errorCondition"] == "com.microsoft:server-busy"
+    # The request was refused alone, and nothing else is in the transaction.
+    assert either.commit(txn) == ACCEPTED
 
 
 def test_a_lock_that_is_lost_before_the_commit_refuses_all_of_it(worker: Worker) -> None:
@@ -573,7 +690,7 @@ def test_T5_a_completion_and_a_send_of_the_same_key_are_one_transaction(
     assert partitioned.left() == [b"s"]
 
 
-@pytest.mark.parametrize("ended", ["sends", "settlements"])
+@pytest.mark.parametrize("ended", ["sends", "schedules", "settlements"])
 def test_A4_nothing_is_committed_under_a_token_that_has_ended(world: Any, ended: str) -> None:
     world.create_queue("q")
     worker = Worker(world)
@@ -590,13 +707,17 @@ def test_A4_nothing_is_committed_under_a_token_that_has_ended(world: Any, ended:
     if ended == "sends":
         for number, txn_id in enumerate((kept, lost)):
             assert isinstance(worker.send(txn_id, payload(b"%d" % number)), TransactionalState)
+    elif ended == "schedules":
+        requests = Requests(worker)
+        assert requests.schedule(lost, payload(b"s")).properties["statusCode"] == 200
     else:
         (delivery,) = worker.take(1)
         worker.settle(lost, delivery, ACCEPTED)
     assert isinstance(worker.commit(kept), Accepted)
     world.advance(61_000)
     assert refused(worker.commit(lost)) == "amqp:unauthorized-access"
-    assert worker.left() == ([b"0"] if ended == "sends" else [b"old"])
+    left = {"sends": [b"0"], "schedules": [], "settlements": [b"old"]}
+    assert worker.left() == left[ended]
 
 
 def test_A4_who_may_settle_dead_letters_only_commits_their_settlement(world: Any) -> None:

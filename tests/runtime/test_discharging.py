@@ -28,6 +28,7 @@ from partibus.broker.records import SubQueue
 from partibus.broker.settlement import ABANDON, COMPLETE, Outcome, Settlement
 from partibus.broker.transactions import Transaction
 from partibus.runtime.discharging import discharge
+from partibus.runtime.reserving import reserve_numbers
 from partibus.testing.door import Door, Got
 from partibus.testing.loop import VirtualLoop, simulated
 from partibus.testing.messages import incoming
@@ -57,6 +58,20 @@ class Work:
         messages = [incoming(body, message_id=body.decode(), key=key) for body in bodies]
         self.transaction.send(self.door.entity, messages, 0)
         return self
+
+    async def schedule(self, body: bytes, key: str) -> None:
+        """Have it come a second later than the rest."""
+        message = incoming(body, message_id=body.decode(), key=key)
+        message.due_ms = self.door.node.clock.now_ms() + 1000
+        scheduling = self.transaction.schedule(self.door.entity, [message], 0)
+        done: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
+        reserve_numbers(
+            self.door.node,
+            self.transaction,
+            scheduling,
+            lambda _, refusal: done.set_result(refusal),
+        )
+        assert await done is None
 
     def settle(self, *got: Got, how: Settlement = COMPLETE) -> Work:
         self.transaction.settle(self.door.entity, [each.token for each in got], how, 0)
@@ -312,15 +327,16 @@ class TransactionsAgainstModel(RuleBasedStateMachine):
             ("none", "none", "fail", "crash before", "crash after", "crash node")
         ),
         others=st.integers(0, 3),
+        later=st.booleans(),
     )
     def move(
-        self, key: str, node: int, how: Settlement, fate: str, fault: str, others: int
+        self, key: str, node: int, how: Settlement, fate: str, fault: str, others: int, later: bool
     ) -> None:
-        self.run(self._move(key, node, how, fate, fault, others))
+        self.run(self._move(key, node, how, fate, fault, others, later))
         self.run(self.recovered())
 
     async def _move(
-        self, key: str, node: int, how: Settlement, fate: str, fault: str, others: int
+        self, key: str, node: int, how: Settlement, fate: str, fault: str, others: int, later: bool
     ) -> None:
         door = self.door(node)
         inbox = door.receiver()
@@ -332,7 +348,12 @@ class TransactionsAgainstModel(RuleBasedStateMachine):
         number = int(of_key[0].body.split(b":")[1])
         assert self.certain[key] <= number <= self.possible[key]
         self.certain[key] = self.possible[key] = number
-        work = Work(door).send(self.name(key, number + 1), key=key).settle(of_key[0], how=how)
+        work = Work(door).settle(of_key[0], how=how)
+        name = self.name(key, number + 1)
+        if later:
+            await work.schedule(name, key)
+        else:
+            work.send(name, key=key)
         if fate == "roll back":
             await door.settle(of_key, Settlement(Outcome.RELEASE))
             return

@@ -176,16 +176,8 @@ class Fragment:
     def send(self, messages: list[Incoming], now_ms: int) -> int:
         """Take messages in, all or none; returns the position of the first."""
         counters = self.counters
-        size = 0
-        for message in messages:
-            size += len(message.bare) + len(message.kept)
-        quota = self.settings.max_size_mb * MEGABYTE
-        held = counters.bytes + (self.dead.counters.bytes if self.dead else 0)
-        if held + size > quota:
-            raise QuotaExceeded(
-                f"The fragment holds {held} of {quota} bytes; {size} more do not fit. "
-                "Receive messages, or make the entity larger."
-            )
+        size = sum([len(message.bare) + len(message.kept) for message in messages])
+        self.check_room(size)
         first = position = counters.next_position
         default_ttl_ms = self.settings.default_ttl_ms
         high = self._high
@@ -226,6 +218,16 @@ class Fragment:
         if messages and messages[0].passage is not None:
             note_passages(messages, added)
         return first
+
+    def check_room(self, size: int) -> None:
+        """Refuse what does not fit: dead letters take room as well."""
+        quota = self.settings.max_size_mb * MEGABYTE
+        held = self.counters.bytes + (self.dead.counters.bytes if self.dead else 0)
+        if held + size > quota:
+            raise QuotaExceeded(
+                f"The fragment holds {held} of {quota} bytes; {size} more do not fit. "
+                "Receive messages, or make the entity larger."
+            )
 
     def mark(self, source: FragmentKey, high: int) -> None:
         """With what is staged now, all up to a position of a transfer queue has been taken."""

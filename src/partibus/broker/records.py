@@ -243,7 +243,8 @@ class Sighting(NamedTuple):
 class Changes:
     """What one commit writes for one fragment. All of it happens, or none.
 
-    `added` are new entries in order of position; `removed` positions whose entries are gone for
+    `added` are new entries in order of position, higher than all before, but for scheduled ones
+    whose numbers were reserved; `removed` positions whose entries are gone for
     good; `updated` entries whose deliveries, state or times changed in place; `rewritten` entries
     whose content changed as well (a receiver modified their properties); `sighted` are messages
     that are to be known again (duplicate detection), `states` what sessions keep from now on;

@@ -33,6 +33,18 @@ TRANSACTION_BYTES_MAX = 32 * 1024 * 1024
 _STORE_BYTES = 2
 
 
+class Scheduling:
+    """Messages of one request to schedule, and the numbers that were reserved for them."""
+
+    __slots__ = ("first", "life", "messages")
+
+    def __init__(self, messages: list[Incoming]) -> None:
+        self.messages = messages
+        # The first position, and in whose memory it is reserved; 0 until it is known.
+        self.first = 0
+        self.life = b""
+
+
 class Transaction:
     """Operations that wait to happen together, in a namespace of so many stores."""
 
@@ -45,6 +57,7 @@ class Transaction:
         "entity",
         "messages",
         "partition",
+        "scheduled",
         "settlements",
         "size",
         "store",
@@ -61,6 +74,7 @@ class Transaction:
         self.messages: list[Incoming] = []
         # Messages for other entities, by id and incarnation, through the transfer queue.
         self.transfers: list[tuple[tuple[int, int], list[Incoming]]] = []
+        self.scheduled: list[Scheduling] = []
         self.settlements: list[tuple[Settlement, list[bytes]]] = []
         self._tokens: set[bytes] = set()
         self.size = 0
@@ -71,12 +85,32 @@ class Transaction:
     def send(self, entity: Entity, messages: list[Incoming], now_ms: int) -> None:
         """Add a message, or a batch; all of it or nothing."""
         size = self._check_room(entity, messages)
+        self._bind(entity, messages, now_ms)
+        self.messages += messages
+        self.size += size
+
+    def schedule(self, entity: Entity, messages: list[Incoming], now_ms: int) -> Scheduling:
+        """Add messages that become active later; their numbers are still to be reserved."""
+        size = self._check_room(entity, messages)
+        self._bind(entity, messages, now_ms)
+        scheduling = Scheduling(messages)
+        self.scheduled.append(scheduling)
+        self.size += size
+        return scheduling
+
+    def withdraw(self, scheduling: Scheduling) -> None:
+        """No numbers could be had for them: they are not part of it."""
+        self.scheduled.remove(scheduling)
+        self.size -= _size_of(scheduling.messages)
+        if self.is_empty:
+            # It is free for another entity, and another key, as before.
+            self.entity = self.partition = self.store = self._key = None
+
+    def _bind(self, entity: Entity, messages: list[Incoming], now_ms: int) -> None:
         check_sessions(entity, messages)
         detects = entity.description.requires_duplicate_detection
         keys = [key_of(message, detects) for message in messages] if entity.partitioned else []
         self._place(entity, keys, "PartitionKey or SessionId", now_ms)
-        self.messages += messages
-        self.size += size
 
     def transfer(
         self, via: Entity, destination: Entity, messages: list[Incoming], now_ms: int
@@ -95,12 +129,13 @@ class Transaction:
         if not entity.description.allows_send:
             raise EntityDisabled(f"'{entity.name}' is {entity.description.status}: it takes none.")
         count = len(self.messages) + sum(len(each) for _, each in self.transfers)
+        count += sum(len(each.messages) for each in self.scheduled)
         if count + len(messages) > TRANSACTION_MESSAGES_MAX:
             raise QuotaExceeded(
                 f"A transaction has at most {TRANSACTION_MESSAGES_MAX} messages; "
                 f"this one has {count}."
             )
-        size = sum(len(message.bare) + len(message.kept) for message in messages)
+        size = _size_of(messages)
         if self.size + size > TRANSACTION_BYTES_MAX:
             raise QuotaExceeded(
                 f"A transaction has at most {TRANSACTION_BYTES_MAX} bytes; this one has {self.size}"
@@ -168,11 +203,21 @@ class Transaction:
         """Refuse the commit of what has failed."""
         if self._failure:
             raise TransactionRolledBack(f"The transaction was rolled back: {self._failure}")
+        if not all(each.first for each in self.scheduled):
+            raise TransactionRolledBack(
+                "The transaction was rolled back: a request to schedule messages in it has not "
+                "been answered yet."
+            )
+
+    @property
+    def has_messages(self) -> bool:
+        """Whether something goes to its partition."""
+        return bool(self.messages or self.scheduled or self.transfers)
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
-        return not self.messages and not self.settlements and not self.transfers
+        return not self.has_messages and not self.settlements
 
     def _check_entity(self, entity: Entity) -> None:
         bound = self.entity
@@ -201,6 +246,10 @@ def check_sessions(entity: Entity, messages: list[Incoming]) -> None:
         raise InvalidOperation(
             f"'{entity.name}' requires sessions: a message without SessionId cannot be sent."
         )
+
+
+def _size_of(messages: list[Incoming]) -> int:
+    return sum(len(message.bare) + len(message.kept) for message in messages)
 
 
 def _spans_partitions(entity: Entity) -> InvalidOperation:

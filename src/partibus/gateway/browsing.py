@@ -84,17 +84,29 @@ def _received(message: Delivered) -> dict[str, object]:
 
 
 def schedule_message(call: Call) -> None:
-    """Take messages in that become active later; all in one fragment, all or none."""
+    """Take messages in that become active later; all in one fragment, all or none.
+
+    In a transaction they come with its discharge, and only their numbers are known before.
+    """
     if call.subqueue is not SubQueue.ACTIVE:
         raise InvalidOperation("Messages cannot be scheduled into a sub-queue.")
     messages = _read_messages(call)
     numbers: list[int] = []
 
-    def sent(_: list[int], refusal: Refusal | None) -> None:
+    def placed(found: list[int], refusal: Refusal | None) -> None:
         if refusal is not None:
             call.refuse(refusal)
             return
-        call.answer({"sequence-numbers": Array([Long(number) for number in numbers], Long)})
+        call.answer({"sequence-numbers": Array([Long(number) for number in found], Long)})
+
+    txn_id = call.request.txn_id
+    if txn_id is not None:
+        entity = call.carrier.node.entity_now(call.entity)
+        call.carrier.transactions.schedule(txn_id, entity, messages, placed)
+        return
+
+    def sent(_: list[int], refusal: Refusal | None) -> None:
+        placed(numbers, refusal)
 
     call.carrier.node.sender(call.entity).place(messages, numbers.extend, sent)
 

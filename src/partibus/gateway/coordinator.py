@@ -131,7 +131,7 @@ class CoordinatorLink(Binding):
         claims, now_ms = self._carrier.claims, self._carrier.now_ms()
         # Dead letters are settled by who may have been granted no more than these.
         places = [entity.key, *(f"{entity.key}{suffix}" for suffix in SUBQUEUES)]
-        may_send = not transaction.messages or claims.allows(entity.key, Right.SEND, now_ms)
+        may_send = not transaction.has_messages or claims.allows(entity.key, Right.SEND, now_ms)
         may_settle = not transaction.settlements or any(
             claims.allows(place, Right.LISTEN, now_ms) for place in places
         )

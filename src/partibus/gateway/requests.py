@@ -129,7 +129,9 @@ OPERATIONS = {
     "com.microsoft:receive-by-sequence-number": Operation(
         Right.LISTEN, browsing.receive_by_sequence_number
     ),
-    "com.microsoft:schedule-message": Operation(Right.SEND, browsing.schedule_message),
+    "com.microsoft:schedule-message": Operation(
+        Right.SEND, browsing.schedule_message, in_transaction=True
+    ),
     "com.microsoft:cancel-scheduled-message": Operation(
         Right.SEND, browsing.cancel_scheduled_message
     ),

@@ -7,18 +7,23 @@ of it has happened. What may be done in one is decided in broker.transactions.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from partibus.broker.descriptions import Entity
-from partibus.broker.errors import QuotaExceeded, TransactionUnknown
+from partibus.broker.errors import QuotaExceeded, Refusal, TransactionUnknown
 from partibus.broker.message import Incoming
 from partibus.broker.settlement import Settlement
 from partibus.broker.transactions import TRANSACTION_MS_MAX, Transaction
 from partibus.runtime.clock import Timer
 from partibus.runtime.node import Node
+from partibus.runtime.reserving import reserve_numbers
 
 TRANSACTIONS_OPEN_MAX = 1_000
 # Bytes of messages that wait in all open transactions of a connection.
 TRANSACTIONS_BYTES_MAX = 64 * 1024 * 1024
 TRANSACTION_ID_BYTES = 16
+
+Numbered = Callable[[list[int], Refusal | None], None]
 
 
 class _Open:
@@ -77,6 +82,30 @@ class Transactions:
                 f"The open transactions of this connection hold {self._size} bytes; "
                 f"no more than {TRANSACTIONS_BYTES_MAX} are allowed."
             )
+
+    def schedule(
+        self, txn_id: bytes, entity: Entity, messages: list[Incoming], done: Numbered
+    ) -> None:
+        """Schedule as part of a transaction; done(the numbers they will have)."""
+        found = self._find(txn_id)
+        self._check_size()
+        transaction = found.transaction
+        before = transaction.size
+        scheduling = transaction.schedule(entity, messages, self._node.clock.now_ms())
+        self._size += transaction.size - before
+        self._watch(txn_id, found)
+
+        def reserved(numbers: list[int], refusal: Refusal | None) -> None:
+            if self._open.get(txn_id) is not found:
+                done([], TransactionUnknown("The transaction has ended meanwhile."))
+                return
+            if refusal is not None:
+                before = transaction.size
+                transaction.withdraw(scheduling)
+                self._size += transaction.size - before
+            done(numbers, refusal)
+
+        reserve_numbers(self._node, transaction, scheduling, reserved)
 
     def settle(
         self, txn_id: bytes, entity: Entity, tokens: list[bytes], settlement: Settlement

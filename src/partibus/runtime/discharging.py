@@ -25,7 +25,8 @@ from partibus.broker.settlement import Settlement
 from partibus.broker.transactions import Transaction
 from partibus.runtime.driver import Driver
 from partibus.runtime.forwarding import Forwarder
-from partibus.runtime.requests import DONE, Discharge, Reply, refused
+from partibus.runtime.requests import DONE, Discharge, Reply, Reserved, refused
+from partibus.runtime.reserving import Reservations, take_in
 from partibus.runtime.settling import LOCK_LOST, SESSION_LOCK_LOST, Group, Stores
 
 # In the number of a refusal: nothing was staged, so nothing can turn out to have happened.
@@ -55,10 +56,11 @@ def discharge(node: Stores, transaction: Transaction, done: Done) -> None:
         store,
         entity.id,
         entity.incarnation,
-        transaction.partition if transaction.messages or transaction.transfers else None,
+        transaction.partition if transaction.has_messages else None,
         transaction.messages,
         [(settlement, _groups(tokens)) for settlement, tokens in transaction.settlements],
         transaction.transfers,
+        [Reserved(each.life, each.first, each.messages) for each in transaction.scheduled],
     )
     is_under_way = False
 
@@ -95,6 +97,7 @@ class Discharging:
         now_ms: Callable[[], int],
         shown: Callable[[Driver, Fragment], None],
         forwarder: Forwarder | None,
+        reservations: Reservations,
     ) -> None:
         self._driver = driver
         self._request = request
@@ -103,10 +106,14 @@ class Discharging:
         self._now_ms = now_ms
         self._shown = shown
         self._forwarder = forwarder
+        self._reservations = reservations
 
     def run(self, answer: Callable[[Reply], None]) -> None:
         """Do all of it or nothing, and answer when it is durable."""
-        messages, target = self._request.messages, self._target
+        request, target = self._request, self._target
+        messages = [*request.messages]
+        for reserved in request.scheduled:
+            messages += reserved.messages
 
         def durable(refusal: Refusal | None) -> None:
             answer(DONE if refusal is None else refused(refusal))
@@ -131,7 +138,7 @@ class Discharging:
             self._forwarder.check_room(driver, target, everything)
         if messages and target is not None:
             # The one step that may still be refused, for want of room; so it comes first.
-            target.send(messages, now_ms)
+            take_in(target, messages, self._request.scheduled, now_ms)
             driver.touch(target)
         for destination, sent in transfers:
             assert target is not None
@@ -146,8 +153,9 @@ class Discharging:
                 self._shown(driver, fragment)
 
     def _check(self, now_ms: int) -> list[Settling]:
-        """Refuse before anything is changed: locks that are lost, fragments that are others."""
+        """Refuse before anything is changed: lost locks and numbers, fragments that are others."""
         request = self._request
+        self._reservations.check(self._driver, request.scheduled)
         partitions = {request.partition} if request.partition is not None else set()
         settlings: list[Settling] = []
         for settlement, groups in request.settlements:

@@ -80,6 +80,8 @@ class Driver:
         self._settings = settings
         self._audience = audience
         self._files: Store | None = None
+        # How often it was opened: what was promised from memory counts in one of its lives only.
+        self.lives = 0
         self.fragments: dict[FragmentKey, Fragment] = {}
         self._by_prefix: dict[bytes, Fragment] = {}
         self._next_number = 1
@@ -137,6 +139,7 @@ class Driver:
                 result[0].close()
                 return
             self._files, summaries = result
+            self.lives += 1
             for summary in summaries:
                 self._adopt(summary)
             opened(None)

@@ -45,6 +45,7 @@ from partibus.runtime.requests import (
     Renew,
     Reply,
     Request,
+    Reserve,
     Send,
     SendVia,
     SessionRequest,
@@ -54,6 +55,7 @@ from partibus.runtime.requests import (
     Unsubscribe,
     refused,
 )
+from partibus.runtime.reserving import LIFE_BYTES, Reservations
 from partibus.runtime.session_dispenser import AnyDispenser, SessionDispenser
 from partibus.runtime.session_host import SessionHost
 
@@ -90,6 +92,7 @@ class Host:
         self.down: set[tuple[int, int]] = set()
         self._publications = Publications(clock)
         self._sessions = SessionHost(self, clock)
+        self._reservations = Reservations(entropy.take(LIFE_BYTES))
         self._arrivals = Arrivals(self, clock)
         # What takes messages from here to other entities; None in a host without a node.
         self.forwarder: Forwarder | None = None
@@ -143,6 +146,9 @@ class Host:
         elif isinstance(request, Publish):
             self.used(request.entity)
             self._publications.begin(*self.target(request, request.partition), request, answer)
+        elif isinstance(request, Reserve):
+            driver, fragment = self.target(request, request.partition)
+            answer(self._reservations.reserve(driver, fragment, request.count))
         elif isinstance(request, Discard):
             self._discard(request, origin, answer)
 
@@ -282,9 +288,8 @@ class Host:
         except Refusal as refusal:
             answer(nothing_done(refusal))
             return
-        Discharging(driver, request, target, self._clock.now_ms, self.shown, self.forwarder).run(
-            answer
-        )
+        hands = self.shown, self.forwarder, self._reservations
+        Discharging(driver, request, target, self._clock.now_ms, *hands).run(answer)
 
     def _renew(self, request: Renew, answer: Answer) -> None:
         driver = self._driver(request.store)

@@ -74,6 +74,24 @@ class SendVia(msgspec.Struct, tag="v", array_like=True):
     messages: list[Incoming]
 
 
+class Reserve(msgspec.Struct, tag="q", array_like=True):
+    """Give out the next sequence numbers of a fragment, for messages that come later or never."""
+
+    store: int
+    entity: int
+    incarnation: int
+    partition: int
+    count: int
+
+
+class Reserved(msgspec.Struct, array_like=True):
+    """Messages for positions that were reserved, and in which life of the store they were."""
+
+    life: bytes
+    first: int
+    messages: list[Incoming]
+
+
 class Discharge(msgspec.Struct, tag="t", array_like=True):
     """A transaction: messages and settlements of one fragment, in one commit or not at all."""
 
@@ -86,6 +104,7 @@ class Discharge(msgspec.Struct, tag="t", array_like=True):
     settlements: list[tuple[Settlement, list[tuple[bytes, list[bytes]]]]]
     # Messages for other entities (id and incarnation), through the transfer queue.
     transfers: list[tuple[tuple[int, int], list[Incoming]]] = []
+    scheduled: list[Reserved] = []
 
 
 class Renew(msgspec.Struct, tag="r", array_like=True):
@@ -283,8 +302,18 @@ SessionRequest = (
 
 Receiving = Subscribe | Credit | Drain | Unsubscribe
 # What names one active fragment, made where it is new; and what is not asked often.
-ToFragment = Send | Discard | Discharge | AcceptSession | ListSessions | Forward | SendVia | Publish
-Rare = Lookup | LastUse | Count | Discard | SessionRequest | Forward | SendVia | Publish
+ToFragment = (
+    Send
+    | Discard
+    | Discharge
+    | AcceptSession
+    | ListSessions
+    | Forward
+    | SendVia
+    | Publish
+    | Reserve
+)
+Rare = Lookup | LastUse | Count | Discard | SessionRequest | Forward | SendVia | Publish | Reserve
 Request = Send | Settle | Discharge | Renew | Receiving | Rare
 
 
@@ -301,8 +330,8 @@ class Reply(msgspec.Struct, tag="y", array_like=True):
     # The condition of the refusal; empty where there is none.
     condition: str = ""
     text: str = ""
-    # The first position of a Send, the new end of renewed locks, how many were deleted, the
-    # age of an offered session.
+    # The first position of a Send or Reserve, the new end of renewed locks, how many were deleted,
+    # the age of an offered session.
     number: int = 0
     # Tokens whose lock was lost.
     tokens: list[bytes] = []
@@ -312,7 +341,7 @@ class Reply(msgspec.Struct, tag="y", array_like=True):
     messages: list[Delivered] = []
     # Sessions: the one offered, or those of a list.
     names: list[str] = []
-    # The state of a session; encoded counts.
+    # The state of a session; encoded counts; the life of a store in which numbers are reserved.
     content: bytes | None = None
 
     @property

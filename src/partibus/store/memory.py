@@ -6,7 +6,7 @@ until it is committed too. Nothing here is durable.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 from heapq import nsmallest
 from itertools import islice
@@ -45,7 +45,8 @@ class _Fragment:
         # Every position ever added and not yet swept, ascending.
         self.order: list[int] = []
         self.stale = 0
-        # Positions are never used again, so each one added is higher than all before.
+        # Positions are never used again, so each one added is higher than all before, but for
+        # scheduled entries whose numbers were reserved.
         self.last = 0
         # The states of sessions, and when they were set.
         self.states: dict[str, tuple[bytes, int]] = {}
@@ -122,8 +123,11 @@ class MemoryStore:
             fragment.counters = changes.counters.copy()
             for entry in changes.added:
                 fragment.keep(entry)
-                fragment.order.append(entry.position)
-                fragment.last = entry.position
+                if entry.position > fragment.last:
+                    fragment.order.append(entry.position)
+                    fragment.last = entry.position
+                else:
+                    insort(fragment.order, entry.position)
             for entry in changes.updated:
                 _change(fragment.entries[entry.position], entry)
                 fragment.note(entry)
@@ -319,8 +323,9 @@ class MemoryStore:
             present = fragment.entries if fragment else {}
             last = fragment.last if fragment else 0
             for entry in changes.added:
-                assert entry.position > last, f"position {entry.position} after {last}"
-                last = entry.position
+                is_reserved = entry.state == State.SCHEDULED and entry.position not in present
+                assert is_reserved or entry.position > last, f"{entry.position} after {last}"
+                last = max(last, entry.position)
             added = {entry.position for entry in changes.added}
             changed = changes.updated + changes.rewritten
             assert all(e.position in present or e.position in added for e in changed)

@@ -23,6 +23,7 @@ def check_lookups(make_store: MakeStore) -> None:
         an_empty_store_finds_nothing,
         browsing_shows_every_state_in_order_within_its_limits,
         browsing_keeps_to_a_session,
+        a_scheduled_entry_may_come_late_with_a_number_that_was_kept_for_it,
         dead_letters_are_browsed_and_found_by_their_old_numbers,
         what_is_due_is_found_over_all_fragments,
         what_expires_is_found_in_parts,
@@ -75,6 +76,29 @@ def browsing_keeps_to_a_session(store: Store) -> None:
     assert [entry.session for entry in found] == ["a"] * 3
     assert store.browse(4, 0, 3, PLENTY, "c") == []
     assert [entry.position for entry in store.browse(5, 0, 3, PLENTY, "a")] == [1]
+
+
+def a_scheduled_entry_may_come_late_with_a_number_that_was_kept_for_it(store: Store) -> None:
+    first = made_changes(4, created=True, partition=_PARTITION)
+    first.added = [made_entry(p, _PARTITION) for p in (1, 2, 5, 6)]
+    store.commit([first])
+    second = made_changes(4, created=False, partition=_PARTITION)
+    second.added = [made_entry(p, _PARTITION) for p in (7, 4, 3)]
+    for entry in second.added[1:]:
+        entry.state, entry.due_ms = State.SCHEDULED, _NOW_MS
+    store.commit([second])
+    shown = [entry.sequence - _HIGH for entry in store.browse(4, 0, 10, PLENTY)]
+    assert shown == [1, 2, 3, 4, 5, 6, 7]
+    assert [entry.position for entry in store.scan(4, 0, 10, PLENTY)] == [1, 2, 5, 6, 7]
+    found = store.find_sequences(4, [_HIGH + 3])
+    assert [fields(entry) for entry in found] == [fields(second.added[2])]
+    assert [moment.position for moment in store.due(_ALWAYS, _LATER, 10)] == [3, 4]
+    third = made_changes(4, created=False, partition=_PARTITION)
+    third.removed = [2, 3, 5]
+    store.commit([third])
+    left = store.browse(4, 0, 10, PLENTY)
+    assert [entry.sequence - _HIGH for entry in left] == [1, 4, 6, 7]
+    assert fields(left[1]) == fields(second.added[1])
 
 
 def dead_letters_are_browsed_and_found_by_their_old_numbers(store: Store) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
+from uuid import uuid4
 
 import pytest
 from azure.servicebus import ServiceBusClient
@@ -35,6 +37,21 @@ class Onward(reactor.LinkOption):  # type: ignore[misc]
         link.properties = {name: self.destination}
 
 
+def scheduling(each: Any) -> Any:
+    """The request to have a message enqueued in an hour."""
+    at = proton.timestamp(round((time.time() + 3600) * 1000))
+    each.annotations = {
+        **(each.annotations or {}),
+        proton.symbol("x-opt-scheduled-enqueue-time"): at,
+    }
+    return proton.Message(
+        id=str(uuid4()),
+        reply_to="us",
+        properties={"operation": "com.microsoft:schedule-message"},
+        body={"messages": [{"message-id": "x", "message": each.encode()}]},
+    )
+
+
 class Work(handlers.MessagingHandler, handlers.TransactionHandler):  # type: ignore[misc]
     """Receives some messages, sends others, and discharges: all in one transaction."""
 
@@ -46,6 +63,7 @@ class Work(handlers.MessagingHandler, handlers.TransactionHandler):  # type: ign
         receives: int = 0,
         commit: bool = True,
         onward: str | None = None,
+        schedules: tuple[Any, ...] = (),
     ) -> None:
         super().__init__(prefetch=0, auto_accept=False)
         self.url, self.queue, self.sends = url, queue, sends
@@ -54,7 +72,10 @@ class Work(handlers.MessagingHandler, handlers.TransactionHandler):  # type: ign
         self.onward = onward
         self.seen: list[str] = []
         self.rejected: list[str] = []
-        self.open = len(sends) + receives
+        # Requests to schedule, and what was answered: the status, and the numbers.
+        self.schedules = [scheduling(each) for each in schedules]
+        self.answers: list[tuple[int, list[int]]] = []
+        self.open = len(sends) + receives + len(schedules)
         self.transaction: Any = None
 
     def run(self) -> str:
@@ -80,8 +101,21 @@ class Work(handlers.MessagingHandler, handlers.TransactionHandler):  # type: ign
             receiver.flow(self.receives)
         for each in self.sends:
             self.transaction.send(self.sender, each)
+        if self.schedules:
+            management = f"{self.queue}/$management"
+            self.responses = event.container.create_receiver(self.connection, management)
+            self.responses.flow(len(self.schedules))
+            requests = event.container.create_sender(self.connection, management)
+            for each in self.schedules:
+                self.transaction.send(requests, each)
 
     def on_message(self, event: Any) -> None:
+        if self.schedules and event.link == self.responses:
+            body = event.message.body
+            numbers = list(body["sequence-numbers"].elements) if body else []
+            self.answers.append((event.message.properties["statusCode"], numbers))
+            self.done()
+            return
         self.seen.append(bytes(event.message.body).decode())
         self.transaction.accept(event.delivery)
         self.done()
@@ -190,3 +224,20 @@ def test_T5_receiving_and_sending_via_are_one_transaction(
     assert work.seen == ["old"]
     assert left(target) == ["moved"]
     assert left(queue) == []
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["committed", "aborted"])
+def test_T5_scheduling_is_part_of_a_transaction(
+    url: str, queue: str, left: Callable[[str], list[str]], live_namespace: Any, commit: bool
+) -> None:
+    work = Work(url, queue, [message("now")], commit=commit, schedules=(message("later"),))
+    assert work.run() == ("committed" if commit else "aborted")
+    [(status, [number])] = work.answers
+    assert status == 200
+    with (
+        ServiceBusClient.from_connection_string(live_namespace.connection_string) as client,
+        client.get_queue_receiver(queue) as receiver,
+    ):
+        seen = {each.sequence_number: str(each) for each in receiver.peek_messages(10)}
+    assert seen.get(number) == ("later" if commit else None)
+    assert left(queue) == (["now"] if commit else [])

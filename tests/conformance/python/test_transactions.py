@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -59,6 +60,39 @@ def test_T5_or_nothing(client: Client, queue: str) -> None:
         # The lock is still ours.
         assert receiver.renew_lock(old)
     assert left(client, queue) == []
+
+
+def test_T5_scheduling_is_part_of_a_transaction(client: Client, queue: str) -> None:
+    at = datetime.now(UTC) + timedelta(hours=1)
+    with client.sender(queue) as sender, client.receiver(queue) as receiver:
+        with client.transaction():
+            number = sender.schedule(Message(b"later", partition_key="k"), at)
+            sender.send(Message(b"now", partition_key="k"))
+            assert receiver.peek(10) == []
+        seen = {message.sequence_number: message.body for message in receiver.peek(10)}
+        assert seen[number] == b"later"
+        sender.cancel_scheduled(number)
+        transaction = client.transaction()
+        with transaction:
+            sender.schedule(Message(b"never", partition_key="k"), at)
+            transaction.rollback()
+        assert [message.body for message in receiver.peek(10)] == [b"now"]
+    assert left(client, queue) == [b"now"]
+
+
+def test_T1_T2_the_key_rules_hold_for_scheduling(
+    client: Client, new_queue: Callable[..., str]
+) -> None:
+    queue = new_queue(enable_partitioning=True)
+    at = datetime.now(UTC) + timedelta(hours=1)
+    with client.sender(queue) as sender, client.transaction():
+        with pytest.raises(InvalidOperation, match="needs a PartitionKey"):
+            sender.schedule(Message(b"no key"), at)
+        sender.schedule(Message(b"1", partition_key="k"), at)
+        with pytest.raises(InvalidOperation, match="same key"):
+            sender.schedule(Message(b"2", partition_key="l"), at)
+    with client.receiver(queue) as receiver:
+        assert [message.body for message in receiver.peek(10)] == [b"1"]
 
 
 def test_settlements_of_every_kind_in_one_transaction(client: Client, queue: str) -> None:
