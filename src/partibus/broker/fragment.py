@@ -204,7 +204,7 @@ class Fragment:
             added.append(entry)
             position += 1
             if message.due_ms > now_ms:
-                _schedule(entry, message.due_ms)
+                entry.schedule(message.due_ms)
                 changes.due_ms = earliest(changes.due_ms, message.due_ms)
                 scheduled += 1
             elif expires_ms:
@@ -591,11 +591,3 @@ class Fragment:
             counters.bytes += dead.size
         counters.active += len(entries)
         counters.accepted += len(entries)
-
-
-def _schedule(entry: Entry, due_ms: int) -> None:
-    """It becomes active later; its time to live is kept as what would end then."""
-    entry.state = State.SCHEDULED
-    entry.due_ms = due_ms
-    if entry.expires_ms:
-        entry.expires_ms += due_ms - entry.enqueued_ms

@@ -124,6 +124,13 @@ class Entry:
         """The bytes that count towards the quota and are kept as content."""
         return len(self.bare) + len(self.kept)
 
+    def schedule(self, due_ms: int) -> None:
+        """Become active later; the time to live is kept as what would end then."""
+        self.state = State.SCHEDULED
+        self.due_ms = due_ms
+        if self.expires_ms:
+            self.expires_ms += due_ms - self.enqueued_ms
+
 
 class Counters:
     """One row per fragment, written with every commit: exact counts without a scan.
