@@ -13,6 +13,7 @@ import click
 from partibus.cli.certificates import cert_commands, env_command
 from partibus.cli.configuration import config_commands
 from partibus.cli.entities import queue_commands, subscription_commands, topic_commands
+from partibus.cli.fragments import fragments_command, where_command
 from partibus.cli.messages import (
     dlq_commands,
     peek_command,
@@ -67,5 +68,7 @@ for _command in (
     topic_commands,
     subscription_commands,
     rule_commands,
+    fragments_command,
+    where_command,
 ):
     commands.add_command(_command)

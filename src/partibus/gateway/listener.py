@@ -51,6 +51,7 @@ class Listener:
         self._closing = False
         self._emptied = asyncio.Event()
         self.connections: set[GatewayConnection] = set()
+        node.host.measured.gauges["connections_amqp"] = lambda: len(self.connections)
         self._rules_version = node.snapshot.rules_version
         self._look: Timer | None = None
         self._watch_rules()

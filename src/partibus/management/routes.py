@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from partibus.broker.errors import Refusal
-from partibus.management import health
+from partibus.management import fragments, health, metrics
 from partibus.management.atom import dispatch
 from partibus.management.bulk import routes as bulk
 from partibus.management.calls import Service
@@ -26,6 +26,8 @@ def application(service: Service) -> Starlette:
     return Starlette(
         routes=[
             *health.routes(service),
+            *metrics.routes(service),
+            *fragments.routes(service),
             *bulk.routes(service),
             *messages.routes(service),
             *dispatch.routes(service),

@@ -86,6 +86,7 @@ class HttpDoor:
         self._is_full = False
         self._emptied = asyncio.Event()
         self.connections: set[HttpConnection] = set()
+        node.host.measured.gauges["connections_http"] = lambda: len(self.connections)
 
     async def listen(self, listening: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         """Accept on this socket, from now on."""

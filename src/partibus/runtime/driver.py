@@ -96,7 +96,10 @@ class Driver:
         self._deadlines = Deadlines(clock, self._due)
         self._closed = False
         self._tidying = Tidying(self, clock)
+        # For operators: since the node began.
         self.commits = 0
+        self.commit_ms = 0
+        self.failures = 0
         self._agenda = Agenda(self, clock)
         # Who waits for the next part of a fragment's backlog, by the fragment's number.
         self._load_waiters: dict[int, list[Callable[[], None]]] = {}
@@ -114,7 +117,12 @@ class Driver:
     @property
     def congested(self) -> bool:
         """Whether more waits for the disk than should."""
-        return len(self._waiting) + len(self._in_flight) > STAGED_OPERATIONS_MAX
+        return self.waiting > STAGED_OPERATIONS_MAX
+
+    @property
+    def waiting(self) -> int:
+        """How many operations wait for the disk."""
+        return len(self._waiting) + len(self._in_flight)
 
     @property
     def idle(self) -> bool:
@@ -295,6 +303,7 @@ class Driver:
 
     def _after_commit(self, was_congested: bool) -> None:
         self.commits += 1
+        self.commit_ms += self._clock.now_ms() - self.committing_since_ms
         if was_congested and not self.congested:
             for fragment in list(self.fragments.values()):
                 self._show(fragment, bool(len(fragment.window)))
@@ -328,6 +337,7 @@ class Driver:
 
     def _fail(self, error: Exception) -> None:
         """The store failed: what is staged did not happen, and memory may be wrong. Start anew."""
+        self.failures += 1
         log.error("store failed store=%d error=%s", self.store, error)
         if not isinstance(error, StoreError):
             log.error("unexpected failure of a store", exc_info=error)

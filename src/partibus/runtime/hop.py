@@ -70,6 +70,9 @@ class Knowledge(Protocol):
     def heard(self, version: int) -> None:
         """Another node's catalog has this version."""
 
+    def sent(self, size: int) -> None:
+        """A frame of so many bytes went to another node."""
+
 
 def _plain(value: object) -> object:
     """A value whose type msgspec does not know: AMQP's numbers and symbols go as what they are."""
@@ -147,6 +150,7 @@ class HopConnection(asyncio.Protocol):
     def _write(self, data: bytes) -> None:
         # The connection may be lost between one frame of a turn and the next.
         if self._transport is not None:
+            self._knowledge.sent(len(data))
             self._transport.writelines([len(data).to_bytes(LENGTH_BYTES, "big"), data])
 
     def data_received(self, data: bytes) -> None:

@@ -29,6 +29,7 @@ from partibus.runtime.entropy import Entropy
 from partibus.runtime.forwarding import Forwarder
 from partibus.runtime.idleness import Uses
 from partibus.runtime.lookups import Errand, look_up, nothing_found
+from partibus.runtime.measuring import Measured, measure_node, write_measure
 from partibus.runtime.publishing import Publications
 from partibus.runtime.requests import (
     DONE,
@@ -40,6 +41,7 @@ from partibus.runtime.requests import (
     Forward,
     LastUse,
     Lookup,
+    Measure,
     Publish,
     Rare,
     Renew,
@@ -83,6 +85,8 @@ class Host:
         # The ids of all entities there are.
         self._known = known
         self.drivers: dict[int, Driver] = {}
+        # What others on this node count, for operators.
+        self.measured = Measured({}, {})
         self._dispensers: dict[Desk, AnyDispenser] = {}
         self.subscribers: dict[tuple[Origin, int], tuple[AnyDispenser, Subscriber]] = {}
         # Sends that may be taken back while they wait for the disk: where, and which positions.
@@ -137,6 +141,9 @@ class Host:
             self._look_up(request, origin, answer)
         elif isinstance(request, LastUse | Count):
             answer(self._census.answer(request))
+        elif isinstance(request, Measure):
+            found = measure_node(self.drivers, self._entity, self.measured)
+            answer(Reply(content=write_measure(found)))
         elif isinstance(request, Forward):
             self._arrivals.handle(request, answer)
         elif isinstance(request, SendVia) and self.forwarder is not None:

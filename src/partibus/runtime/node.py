@@ -141,6 +141,9 @@ class Node:
         self._server: asyncio.AbstractServer | None = None
         self._served: set[Serving] = set()
         self._closed = False
+        self._hop_frames = self._hop_bytes = 0
+        self.host.measured.totals["hop_frames"] = lambda: self._hop_frames
+        self.host.measured.totals["hop_bytes"] = lambda: self._hop_bytes
         self._idleness = Idleness(self)
         self.host.forwarder = Forwarder(self)
         # What clients change in the catalog goes through here.
@@ -250,6 +253,16 @@ class Node:
         """Another node knows a catalog of this version."""
         if version > self.snapshot.version:
             self.refresh()
+
+    def sent(self, size: int) -> None:
+        """A frame of so many bytes went to another node."""
+        self._hop_frames += 1
+        self._hop_bytes += size
+
+    @property
+    def nodes(self) -> range:
+        """The numbers of all nodes."""
+        return range(self.placement.nodes)
 
     def refresh(self) -> None:
         """Take over what changed in the catalog."""

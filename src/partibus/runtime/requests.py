@@ -211,6 +211,10 @@ class Count(msgspec.Struct, tag="n", array_like=True):
     lives: list[tuple[int, int, list[tuple[int, int]]]]
 
 
+class Measure(msgspec.Struct, tag="i", array_like=True):
+    """What has the node counted?"""
+
+
 class AcceptSession(msgspec.Struct, tag="sa", array_like=True):
     """A receiver claims a session of one fragment; from then on it is subscribed to it."""
 
@@ -313,7 +317,8 @@ ToFragment = (
     | Publish
     | Reserve
 )
-Rare = Lookup | LastUse | Count | Discard | SessionRequest | Forward | SendVia | Publish | Reserve
+Told = LastUse | Count | Measure
+Rare = Lookup | Told | Discard | SessionRequest | Forward | SendVia | Publish | Reserve
 Request = Send | Settle | Discharge | Renew | Receiving | Rare
 
 
