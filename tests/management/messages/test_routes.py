@@ -232,6 +232,10 @@ def test_entities_that_cannot_take_part_are_refused(run: Any) -> None:
         world.catalog.update_queue("q", {"Status": "ReceiveDisabled"}, 2)
         world.node.refresh()
         assert (await ask(world, "POST", HEAD))[0] == 403
+        world.catalog.update_queue("q", {"Status": "Active", "ForwardTo": "q"}, 3)
+        world.node.refresh()
+        status, text = (await ask(world, "POST", HEAD))[0::2]
+        assert (status, "auto-forwarding" in text) == (400, True)
 
     run(use)
 

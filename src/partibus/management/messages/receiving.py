@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect
 
 from partibus.broker.descriptions import Entity
 from partibus.broker.errors import EntityDisabled, InvalidOperation, Refusal
+from partibus.broker.forwarding import check_receivable
 from partibus.broker.records import SubQueue
 from partibus.broker.settlement import RELEASE
 from partibus.management.connection import HttpConnection
@@ -94,6 +95,7 @@ class Receptions:
         """The receiver for this; made where the connection has none."""
         if not entity.description.allows_receive:
             raise EntityDisabled(f"'{entity.name}' is {entity.description.status}.")
+        check_receivable(entity, subqueue)
         if entity.description.requires_session and subqueue is SubQueue.ACTIVE:
             raise InvalidOperation(
                 f"'{entity.name}' requires sessions: its messages are received over AMQP only."
