@@ -22,7 +22,7 @@ HOT_ROOMS = {
     "wire": "codec frames message_build message_patch message_properties message_scan octets"
     " transfer",
     "engine": "channels connection delivery endpoint handshake link output session states",
-    "broker": "records window locks fragment transfers sessions session_fragment",
+    "broker": "records window locks fragment transfers sessions session_fragment topic_fragment",
     "store": "writing",
     "runtime": "dispenser session_dispenser",
 }

@@ -97,7 +97,7 @@ def test_serve_says_where_everything_is_answers_and_ends_in_order(
     broker: Broker, tmp_path: Path
 ) -> None:
     assert str(tmp_path / "data") in broker.said
-    assert "not served yet:    topics (t)" in broker.said
+    assert "not served yet" not in broker.said
     port = broker.found(r"connection string: Endpoint=sb://127\.0\.0\.1:(\d+);")
     with socket.create_connection(("127.0.0.1", int(port)), timeout=5) as client:
         client.sendall(b"AMQP\x03\x01\x00\x00")
@@ -203,7 +203,7 @@ def test_a_good_configuration_is_found_valid(config: Path) -> None:
     valid = partibus("config", "validate", str(config))
     assert valid.returncode == 0
     assert "namespace ns, 2 queues" in valid.stdout
-    assert "not served yet: topics t" in valid.stdout
+    assert "1 topics" in valid.stdout
 
 
 def test_the_version_is_printed() -> None:

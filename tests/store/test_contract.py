@@ -11,6 +11,7 @@ import pytest
 from partibus.store.memory import MemoryStore
 from partibus.store.sqlite import SqliteStore
 from partibus.testing.contracts import MakeStore, check_store, made_changes
+from partibus.testing.copy_contracts import check_copies
 from partibus.testing.disk import SimulatedDisk
 from partibus.testing.lookup_contracts import check_lookups
 from partibus.testing.session_contracts import check_sessions
@@ -106,3 +107,11 @@ def test_S1_a_store_knows_how_far_bulk_writers_have_come(places: Callable[[], Ma
         assert store.drop(1, 10)
         assert store.produced(1, "query") is None
         store.close()
+
+
+def test_a_store_keeps_copies_that_share_their_contents(places: Callable[[], MakeStore]) -> None:
+    check_copies(MemoryStore())
+    check_copies(SimulatedDisk().open())
+    store = places()()
+    check_copies(store)
+    store.close()

@@ -253,8 +253,8 @@ def test_a_database_of_somebody_else_is_refused_and_left_alone(path: Path) -> No
 def test_a_newer_format_is_refused_by_name(path: Path) -> None:
     SqliteStore(path).close()
     with closing(apsw.Connection(str(path), vfs="cksmvfs")) as connection:
-        connection.pragma("user_version", 2)
-    with pytest.raises(StoreDamaged, match=r"store-00\.sqlite has format 2; .* reads format 1"):
+        connection.pragma("user_version", 9)
+    with pytest.raises(StoreDamaged, match=r"store-00\.sqlite has format 9; .* reads format 2"):
         SqliteStore(path)
 
 

@@ -87,6 +87,11 @@ class Description:
         """Whether the status lets messages out."""
         return self.status in ("Active", "SendDisabled")
 
+    @property
+    def shares_contents(self) -> bool:
+        """Whether what it holds are copies, whose contents are kept once for all of them."""
+        return False
+
 
 AnyDescription = TypeVar("AnyDescription", bound=Description)
 
@@ -269,6 +274,11 @@ class Entity:
     def kind(self) -> str:
         """What it is: a queue, a topic or a subscription."""
         return self.description.KIND
+
+    @property
+    def top_level(self) -> int:
+        """The id of the entity that its transactions belong to: a subscription's is its topic."""
+        return self.topic or self.id
 
     @property
     def key(self) -> str:

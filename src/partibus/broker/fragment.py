@@ -9,7 +9,6 @@ The fragment does not know files, nodes or links; it is told the time and given 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from partibus.broker.deadletter import (
     EXPIRED_REASON,
@@ -27,6 +26,7 @@ from partibus.broker.errors import (
     MessageNotFound,
     QuotaExceeded,
 )
+from partibus.broker.fragment_settings import Settings
 from partibus.broker.locks import Locks, token_prefix
 from partibus.broker.message import Incoming
 from partibus.broker.passages import note_passages
@@ -50,27 +50,6 @@ MEGABYTE = 1024 * 1024
 COUNTER_MASK = (1 << PARTITION_SHIFT) - 1
 
 
-class Settings(Protocol):
-    """What a fragment must know of its entity's description."""
-
-    @property
-    def lock_ms(self) -> int: ...
-    @property
-    def max_delivery_count(self) -> int: ...
-    @property
-    def default_ttl_ms(self) -> int: ...
-    @property
-    def dead_letter_on_expiration(self) -> bool: ...
-    @property
-    def max_size_mb(self) -> int: ...
-    @property
-    def requires_duplicate_detection(self) -> bool: ...
-    @property
-    def duplicate_window_ms(self) -> int: ...
-    @property
-    def requires_session(self) -> bool: ...
-
-
 class Fragment:
     """The messages of one entity that live in one store, in one sub-queue."""
 
@@ -86,6 +65,7 @@ class Fragment:
         self.key = key
         self.number = number
         self.settings = settings
+        self._shares = settings.shares_contents and key.subqueue == SubQueue.ACTIVE
         # A fragment without counters is new: the first commit makes its row.
         self._created = counters is None
         self.counters = counters if counters is not None else Counters()
@@ -169,6 +149,7 @@ class Fragment:
     def _stage(self) -> Changes:
         if self._changes is None:
             self._changes = Changes(self.number, self.key, self._created)
+            self._changes.shares = self._shares
         return self._changes
 
     # Sending ------------------------------------------------------------------------------

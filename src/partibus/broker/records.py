@@ -132,6 +132,82 @@ class Entry:
             self.expires_ms += due_ms - self.enqueued_ms
 
 
+class Publication:
+    """A message that a topic passes on: its content is kept once, however many copies point there.
+
+    It has the number that the topic gave it, or the one that it had where it was forwarded from.
+    Where its content lies, the store says that writes it.
+    """
+
+    __slots__ = (
+        "bare", "body", "copies", "enqueued_ms", "hops", "kept", "kept_count", "offset", "origin",
+        "position", "session", "source", "ttl_ms",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        position: int,
+        bare: bytes,
+        kept: bytes,
+        kept_count: int,
+        ttl_ms: int,
+        session: str | None,
+        enqueued_ms: int,
+        origin: int,
+        hops: int = 0,
+        source: str | None = None,
+    ) -> None:
+        self.position = position
+        self.bare = bare
+        self.kept = kept
+        self.kept_count = kept_count
+        self.ttl_ms = ttl_ms
+        self.session = session
+        self.enqueued_ms = enqueued_ms
+        self.origin = origin
+        self.hops = hops
+        self.source = source
+        # The numbers of the fragments that have a copy, and its position there.
+        self.copies: list[tuple[int, int]] = []
+        self.body = 0
+        self.offset = 0
+
+
+class Copy(Entry):
+    """An entry of a subscription: the content of a publication, or its end behind another head.
+
+    `shared` bytes at the end are those of the publication; all of them are where nothing changed.
+    """
+
+    __slots__ = ("publication", "shared")
+
+    def __init__(
+        self,
+        position: int,
+        sequence: int,
+        publication: Publication,
+        expires_ms: int,
+    ) -> None:
+        super().__init__(
+            position,
+            sequence,
+            publication.bare,
+            publication.kept,
+            publication.kept_count,
+            publication.enqueued_ms,
+            expires_ms,
+            0,
+            0,
+            publication.session,
+            0,
+            publication.origin,
+            publication.hops,
+            publication.source,
+        )
+        self.publication = publication
+        self.shared = len(publication.bare) + len(publication.kept)
+
+
 class Counters:
     """One row per fragment, written with every commit: exact counts without a scan.
 
@@ -257,12 +333,13 @@ class Changes:
     that are to be known again (duplicate detection), `states` what sessions keep from now on;
     `outbox` says where messages of a transfer queue go, by their positions, and `marks` up to
     which position this fragment has taken messages from transfer queues; `produced` how far the
-    batch of a bulk writer has come, by its name.
+    batch of a bulk writer has come, by its name; `published` is what a topic passes on, and the
+    copies are `added` to the fragments of its subscriptions, by the same commit.
     """
 
     __slots__ = (
         "added", "counters", "created", "due_ms", "expires_ms", "key", "marks", "number", "outbox",
-        "produced", "removed", "rewritten", "sighted", "states", "updated",
+        "produced", "published", "removed", "rewritten", "shares", "sighted", "states", "updated",
     )  # fmt: skip
 
     def __init__(self, number: int, key: FragmentKey, created: bool) -> None:
@@ -280,6 +357,9 @@ class Changes:
         self.outbox: dict[int, FragmentKey] = {}
         self.marks: dict[FragmentKey, int] = {}
         self.produced: dict[str, tuple[int, int]] = {}
+        self.published: list[Publication] = []
+        # All entries of the fragment are copies, whose contents others may need.
+        self.shares = False
         self.counters: Counters = Counters()
         # The earliest times at which one of these becomes active, or expires; 0: none does.
         self.due_ms = 0

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 
 from partibus.broker.errors import QuotaExceeded, SessionCannotBeLocked, SessionLockLost
-from partibus.broker.fragment import MEGABYTE, Fragment, Settings
+from partibus.broker.fragment import MEGABYTE, Fragment
+from partibus.broker.fragment_settings import Settings
 from partibus.broker.records import Changes, Counters, Entry, FragmentKey, State, SubQueue
 from partibus.broker.sessions import Session, Sessions
 from partibus.broker.transfers import TransferFragment

@@ -91,6 +91,11 @@ class SubscriptionDescription(Description):
         """A subscription collects messages whatever its status; nobody sends to it."""
         return True
 
+    @property
+    def shares_contents(self) -> bool:
+        """It holds copies of what was sent to its topic."""
+        return True
+
 
 def read_topic(name: str, properties: Mapping[str, Plain], profile: Profile) -> TopicDescription:
     """A new topic of this name, with defaults for what is not said."""

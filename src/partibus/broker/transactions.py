@@ -221,7 +221,7 @@ class Transaction:
 
     def _check_entity(self, entity: Entity) -> None:
         bound = self.entity
-        if bound is not None and (bound.id, bound.incarnation) != (entity.id, entity.incarnation):
+        if bound is not None and bound.top_level != entity.top_level:
             raise InvalidOperation(
                 "Transactions cannot span multiple top-level entities: this one belongs to "
                 f"'{bound.name}', not to '{entity.name}'."
@@ -234,7 +234,9 @@ class Transaction:
             raise _spans_partitions(self.entity)
 
     def _begin(self, entity: Entity, store: int, now_ms: int) -> None:
-        self.entity = entity
+        if self.entity is None or not entity.topic:
+            # What is sent goes to the topic; a subscription's messages are only settled.
+            self.entity = entity
         self.store = store
         if self.began_ms is None:
             self.began_ms = now_ms

@@ -120,6 +120,8 @@ def _bind_publisher(carrier: Carrier, link: ReceiverLink, attach: Attach, path: 
     destination = _transfer_destination(carrier, attach)
     if subqueue is not SubQueue.ACTIVE:
         raise InvalidOperation(f"'{path}' is a sub-queue: messages cannot be sent to it.")
+    if entity.topic:
+        raise InvalidOperation(f"'{entity.name}' is a subscription: send to its topic.")
     if not entity.description.allows_send:
         raise EntityDisabled(f"The messaging entity '{entity.name}' is disabled for sending.")
     size = entity.description.max_message_bytes
@@ -153,6 +155,10 @@ def _bind_consumer(carrier: Carrier, link: SenderLink, attach: Attach, path: str
     _authorise(carrier, path, Right.LISTEN)
     entity, subqueue = carrier.node.resolve(path)
     _check_type(attach, entity)
+    if entity.kind == "topic":
+        raise InvalidOperation(
+            f"'{entity.name}' is a topic: messages are received from its subscriptions."
+        )
     session = read_session_filter(attach.source, entity, subqueue)
     if not entity.description.allows_receive:
         raise EntityDisabled(f"The messaging entity '{entity.name}' is disabled for receiving.")
@@ -169,5 +175,6 @@ def _bind_consumer(carrier: Carrier, link: SenderLink, attach: Attach, path: str
 def _check_type(attach: Attach, entity: Entity) -> None:
     """Some clients say what kind of entity they mean."""
     kind = (attach.properties or {}).get(ENTITY_TYPE)
-    if isinstance(kind, int) and kind != ENTITY_TYPE_QUEUE:
-        raise InvalidOperation(f"'{entity.name}' is a queue, not what the link asks for.")
+    # The clients agree on the number for a queue only.
+    if isinstance(kind, int) and (kind == ENTITY_TYPE_QUEUE) != (entity.kind == "queue"):
+        raise InvalidOperation(f"'{entity.name}' is a {entity.kind}, not what the link asks for.")

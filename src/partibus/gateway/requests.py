@@ -54,11 +54,20 @@ def answer_management(
             raise NotImplementedHere(f"The operation '{name}' is not available here.")
         if not carrier.claims.allows(origin.path, operation.right, carrier.now_ms()):
             raise Unauthorized(f"The operation '{name}' needs a right that was not granted.")
+        _check_kind(entity, name, operation.right)
         if request.txn_id is not None and not operation.in_transaction:
             raise InvalidOperation(f"The operation '{name}' cannot be part of a transaction.")
         operation.carry_out(call)
     except Refusal as refusal:
         call.refuse(refusal)
+
+
+def _check_kind(entity: Entity, name: str | None, right: Right) -> None:
+    """Messages are sent to topics and received from subscriptions; rules are subscriptions'."""
+    if entity.kind == "topic" and right is not Right.SEND:
+        raise InvalidOperation(f"The operation '{name}' is for subscriptions, not for a topic.")
+    if entity.topic and right is Right.SEND:
+        raise InvalidOperation(f"The operation '{name}' is for the topic, not for a subscription.")
 
 
 def _renew_lock(call: Call) -> None:

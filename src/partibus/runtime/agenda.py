@@ -61,11 +61,13 @@ class Agenda:
 
     def __init__(self, driver: Reads, clock: Clock) -> None:
         self._activation = _Round(
-            driver, clock, lambda files, *span: files.due(*span), Fragment.activate,
+            driver, clock, lambda files, *span: files.due(*span),
+            lambda fragment, *found: fragment.activate(*found),
             ACTIVATION_PAUSE_MS,
         )  # fmt: skip
         self._expiry = _Round(
-            driver, clock, lambda files, *span: files.expiring(*span), Fragment.expire,
+            driver, clock, lambda files, *span: files.expiring(*span),
+            lambda fragment, *found: fragment.expire(*found),
             EXPIRY_PAUSE_MS,
         )  # fmt: skip
 

@@ -93,8 +93,6 @@ class Arrivals:
         settings = self._host.settings(entity)
         if settings is None or not settings.allows_send:
             raise EntityDisabled("The messaging entity is disabled for sending.")
-        if settings.KIND == "topic":
-            raise FragmentUnavailable("Topics are not served yet; what is sent to them waits.")
         self._host.used(entity)
 
     def _take_in(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from partibus.broker.descriptions import Entity
 from partibus.broker.errors import (
     FragmentUnavailable,
     InvalidOperation,
@@ -20,6 +21,7 @@ from partibus.broker.errors import (
 from partibus.broker.fragment import Fragment
 from partibus.broker.locks import TOKEN_PREFIX_BYTES
 from partibus.broker.message import Incoming
+from partibus.broker.records import FragmentKey
 from partibus.broker.session_fragment import SessionFragment
 from partibus.broker.settlement import Settlement
 from partibus.broker.transactions import Transaction
@@ -98,6 +100,7 @@ class Discharging:
         shown: Callable[[Driver, Fragment], None],
         forwarder: Forwarder | None,
         reservations: Reservations,
+        entity: Callable[[int], Entity | None],
     ) -> None:
         self._driver = driver
         self._request = request
@@ -107,6 +110,7 @@ class Discharging:
         self._shown = shown
         self._forwarder = forwarder
         self._reservations = reservations
+        self._entity = entity
 
     def run(self, answer: Callable[[Reply], None]) -> None:
         """Do all of it or nothing, and answer when it is durable."""
@@ -161,7 +165,7 @@ class Discharging:
         for settlement, groups in request.settlements:
             for prefix, tokens in groups:
                 fragment = self._driver.fragment_of(prefix)
-                if fragment is None or fragment.key[:2] != (request.entity, request.incarnation):
+                if fragment is None or not self._is_ours(fragment.key):
                     raise MessageLockLost(LOCK_LOST_TEXT)
                 fragment.check(settlement)
                 if not fragment.holds(tokens, now_ms):
@@ -176,6 +180,16 @@ class Discharging:
                 "one are of several."
             )
         return settlings
+
+    def _is_ours(self, key: FragmentKey) -> bool:
+        """Whether a fragment is of the transaction's entity, or both are of one topic."""
+        request = self._request
+        if key[:2] == (request.entity, request.incarnation):
+            return True
+        one, own = self._entity(key.entity), self._entity(request.entity)
+        if one is None or own is None or own.incarnation != request.incarnation:
+            return False
+        return one.incarnation == key.incarnation and one.top_level == own.top_level
 
 
 def nothing_done(refusal: Refusal) -> Reply:

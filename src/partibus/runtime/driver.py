@@ -14,10 +14,12 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from partibus.broker.errors import FragmentUnavailable, Refusal
-from partibus.broker.fragment import Fragment, Settings
+from partibus.broker.fragment import Fragment
+from partibus.broker.fragment_settings import Settings
 from partibus.broker.locks import token_prefix
 from partibus.broker.records import FragmentKey, FragmentSummary, SubQueue
-from partibus.broker.session_fragment import SessionFragment, kind_of_fragment
+from partibus.broker.session_fragment import SessionFragment
+from partibus.broker.topic_fragment import TopicFragment, kind_of_fragment
 from partibus.runtime.agenda import Agenda
 from partibus.runtime.clock import Clock
 from partibus.runtime.deadlines import Deadlines
@@ -52,6 +54,9 @@ class Audience(Protocol):
 
     def is_deleted(self, key: FragmentKey) -> bool:
         """Whether the fragment's entity is known to be gone for good."""
+
+    def attend(self, driver: Driver, topic: TopicFragment) -> None:
+        """A fragment of a topic is there, which must be told who its subscriptions are."""
 
     def lost(self, driver: Driver) -> None:
         """All fragments of this driver are gone until `shown` names them again."""
@@ -195,6 +200,8 @@ class Driver:
             summary.counters if summary else None,
             lambda: self._dead_letters(fragment),
         )
+        if isinstance(fragment, TopicFragment):
+            self._audience.attend(self, fragment)
         self.fragments[key] = fragment
         self._by_prefix[fragment.token_prefix] = fragment
         if key.subqueue == SubQueue.ACTIVE:

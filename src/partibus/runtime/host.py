@@ -10,15 +10,12 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from partibus.broker.descriptions import Description, Entity
-from partibus.broker.errors import (
-    EntityNotFound,
-    FragmentUnavailable,
-    Refusal,
-)
+from partibus.broker.errors import EntityNotFound, FragmentUnavailable, Refusal
 from partibus.broker.forwarding import target_of
 from partibus.broker.fragment import Fragment
 from partibus.broker.message import Incoming
 from partibus.broker.records import FragmentKey, SubQueue
+from partibus.broker.topic_fragment import TopicFragment
 from partibus.runtime.arrivals import Arrivals
 from partibus.runtime.census import Census
 from partibus.runtime.clock import Clock
@@ -60,6 +57,7 @@ from partibus.runtime.requests import (
 from partibus.runtime.reserving import LIFE_BYTES, Reservations
 from partibus.runtime.session_dispenser import AnyDispenser, SessionDispenser
 from partibus.runtime.session_host import SessionHost
+from partibus.runtime.topics import SubscriptionsOf, Topics
 
 Answer = Callable[[Reply], None]
 EntityById = Callable[[int], Entity | None]
@@ -77,6 +75,7 @@ class Host:
         entity: EntityById,
         deleted: Callable[[int, int], bool],
         known: Callable[[], Iterable[int]] = tuple,
+        subscriptions: SubscriptionsOf = lambda _: (),
     ) -> None:
         self._clock = clock
         self._entropy = entropy
@@ -101,6 +100,7 @@ class Host:
         # What takes messages from here to other entities; None in a host without a node.
         self.forwarder: Forwarder | None = None
         self._census = Census(self, clock, self._uses)
+        self._topics = Topics(subscriptions, entropy.take)
 
     def settings(self, entity_id: int) -> Description | None:
         """The settings of an entity; None where it does not exist any more."""
@@ -295,7 +295,7 @@ class Host:
         except Refusal as refusal:
             answer(nothing_done(refusal))
             return
-        hands = self.shown, self.forwarder, self._reservations
+        hands = self.shown, self.forwarder, self._reservations, self._entity
         Discharging(driver, request, target, self._clock.now_ms, *hands).run(answer)
 
     def _renew(self, request: Renew, answer: Answer) -> None:
@@ -412,6 +412,10 @@ class Host:
         """Whether the fragment's entity is known to be gone for good."""
         return self._deleted(key.entity, key.incarnation)
 
+    def attend(self, driver: Driver, topic: TopicFragment) -> None:
+        """A fragment of a topic is there."""
+        self._topics.attend(driver, topic)
+
     def lost(self, driver: Driver) -> None:
         """A driver's store failed."""
         for dispenser in list(self._dispensers.values()):
@@ -436,6 +440,7 @@ class Host:
         self._uses.keep(self._known())
         if self.forwarder is not None:
             self.forwarder.entities_changed()
+        self._topics.changed(self._known())
 
     def set_down(self, entity: int, partition: int, down: bool) -> None:
         """Take a fragment out of service, or put it back."""

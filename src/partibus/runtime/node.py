@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from partibus.broker.descriptions import Entity
-from partibus.broker.errors import EntityNotFound, NotImplementedHere, Refusal
+from partibus.broker.errors import EntityNotFound, Refusal
 from partibus.broker.names import name_key
 from partibus.broker.records import SubQueue
 from partibus.broker.settlement import Settlement
@@ -34,6 +34,7 @@ from partibus.runtime.requests import Count, Delivered, Renew, Reply, Request, S
 from partibus.runtime.sending import Lane, Pending, Sender
 from partibus.runtime.session_listing import SessionLists
 from partibus.runtime.settling import LOCK_LOST, Group, ask_stores
+from partibus.runtime.topics import Subscribed
 from partibus.store import Store, StoreError
 from partibus.store.catalog import Catalog, Snapshot
 
@@ -123,6 +124,7 @@ class Node:
             lambda entity: self.snapshot.by_id.get(entity),
             lambda entity, incarnation: (entity, incarnation) in self.snapshot.deleted,
             lambda: self.snapshot.by_id,
+            self._subscriptions,
         )
         self._own_stores(open_store, make_disk, disk_of)
         self._local = LocalPeer(self, self.host)
@@ -233,8 +235,6 @@ class Node:
             entity = self.snapshot.entities.get(key)
         if entity is None:
             raise EntityNotFound(f"The messaging entity '{path}' could not be found.")
-        if entity.kind != "queue":
-            raise NotImplementedHere(f"'{entity.name}' is a {entity.kind}: not served yet.")
         return entity, subqueue
 
     def entity_now(self, entity: Entity) -> Entity:
@@ -301,6 +301,13 @@ class Node:
             for peer in self._remote.values():
                 # Nothing is asked: the version that goes with it is what matters.
                 peer.tell(Count([]))
+
+    def _subscriptions(self, topic: int) -> list[Subscribed]:
+        """The subscriptions of a topic, with their rules."""
+        snapshot = self.snapshot
+        entity = snapshot.by_id.get(topic)
+        found = snapshot.subscriptions_of(entity) if entity else []
+        return [(each, snapshot.rules_of_subscription(each)) for each in found]
 
     def entities(self) -> Iterable[Entity]:
         """All entities there are."""

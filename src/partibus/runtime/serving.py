@@ -53,9 +53,7 @@ EMULATOR_KEY = "SAS_KEY_VALUE"
 SOCKET_PATH_MAX = 100
 
 # What an entity may ask for that this release keeps but does not do yet.
-NOT_SERVED: tuple[tuple[str, Callable[[Description], bool]], ...] = (
-    ("topics", lambda entity: entity.KIND == "topic"),
-)
+NOT_SERVED: tuple[tuple[str, Callable[[Description], bool]], ...] = ()
 NAMES_SAID_MAX = 5
 
 Say = Callable[[str], None]

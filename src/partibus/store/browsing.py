@@ -6,6 +6,7 @@ start over while somebody reads its old part; nothing is written, locked or remo
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,6 +48,7 @@ _ROWS = (
     f" WHERE position > ? AND position <= ? AND {_SHOWN} ORDER BY position LIMIT ?"
 )
 _BODIES = "SELECT id, content FROM body WHERE id BETWEEN ? AND ?"
+_SHARED = "SELECT id, content FROM body WHERE id IN (SELECT value FROM carray(?))"
 
 
 class Row(NamedTuple):
@@ -158,9 +160,15 @@ def _within(found: Any) -> Any:
 
 
 def _bodies(cursor: apsw.Cursor, found: Any) -> Any:
-    """Bundles are in the order of their messages: a range of them is read as one."""
+    """Bundles are in the order of their messages: a range of them is read as one.
+
+    Those below zero are a topic's, of which a subscription may need only some.
+    """
     if not found:
         return ()
+    if found[0][1] < 0:
+        wanted = array("q", sorted({row[1] for row in found}))
+        return cursor.execute(_SHARED, (apsw.carray(wanted),)).fetchall()
     return cursor.execute(_BODIES, (found[0][1], found[-1][1])).fetchall()
 
 
@@ -169,8 +177,9 @@ def _assembled(found: Any, bodies: dict[int, bytes]) -> Iterator[Row]:
         key, body, offset, length, kept_length, enqueued_ms, deliveries, state, expires_ms,
         sequence, session, due_ms, origin, source, content,
     ) in found:  # fmt: skip
-        if content is None:
-            content = bodies[body][offset : offset + length]
+        # What was changed is a content of its own, before what is left of the bundle's.
+        own = content or b""
+        content = own + bodies[body][offset : offset + length - len(own)]
         yield Row(
             key & POSITION_MAX, content, kept_length, enqueued_ms, deliveries, state, expires_ms,
             sequence, session, due_ms, origin, source,

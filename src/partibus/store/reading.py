@@ -17,12 +17,13 @@ from partibus.broker.records import POSITION_BITS, POSITION_MAX, Entry, Fragment
 from partibus.store import statements
 
 # Where the columns of statements._as_json() stand.
-_POSITION, _DISTANCE, _LENGTH = 0, 1, 3
+_POSITION, _BODY, _OFFSET, _LENGTH = 0, 1, 2, 3
 _RARE = len(statements.PLAIN_COLUMNS)
 _SEQUENCE = _RARE + statements.RARE_COLUMNS.index("sequence")
 
-# A row is the plain columns, then the rare ones where there are any. JSON has numbers, text and
-# null; which column holds which is known from the schema.
+# A row is the plain columns, then the rare ones where there are any; the bundle is a distance in
+# plain rows only. JSON has numbers, text and null; which column holds which is known from the
+# schema.
 Row = list[Any]
 
 _read_rows = msgspec.json.Decoder(list[Row]).decode
@@ -177,8 +178,8 @@ def entries(cursor: apsw.Cursor, number: int, rows: list[Row], sequence_base: in
     contents = _contents(cursor, base, rows)
     found: list[Entry] = []
     for row in rows:
-        position, distance, offset, length, kept_length, kept_count, enqueued_ms = row[:_RARE]
-        content = contents[base + position - distance]
+        position, _, offset, length, kept_length, kept_count, enqueued_ms = row[:_RARE]
+        content = contents[_body(base, row)]
         start = offset + kept_length
         entry = Entry(
             position,
@@ -191,7 +192,7 @@ def entries(cursor: apsw.Cursor, number: int, rows: list[Row], sequence_base: in
         if len(row) > _RARE:
             _complete(entry, row[_RARE:-1])
             if row[-1]:
-                _take_own_content(cursor, base + position, kept_length, entry)
+                _take_own_content(cursor, base, row, content, entry)
         found.append(entry)
     return found
 
@@ -210,15 +211,24 @@ def _complete(entry: Entry, rare: Row) -> None:
     entry.source = source
 
 
-def _take_own_content(cursor: apsw.Cursor, key: int, kept_length: int, entry: Entry) -> None:
-    """The message was rewritten: what its bundle holds of it is old."""
-    content = cursor.execute(statements.SELECT_CONTENT, (key,)).get
-    assert isinstance(content, bytes)
+def _take_own_content(
+    cursor: apsw.Cursor, base: int, row: Row, bundle: bytes, entry: Entry
+) -> None:
+    """The message was changed: it begins with its own content, and ends with what is left."""
+    own = cursor.execute(statements.SELECT_CONTENT, (base + row[_POSITION],)).get
+    assert isinstance(own, bytes)
+    start, kept_length = row[_OFFSET], row[_OFFSET + 2]
+    content = own + bundle[start : start + row[_LENGTH] - len(own)]
     entry.kept, entry.bare = content[:kept_length], content[kept_length:]
 
 
+def _body(base: int, row: Row) -> int:
+    place: int = row[_BODY]
+    return place if len(row) > _RARE else base + row[_POSITION] - place
+
+
 def _contents(cursor: apsw.Cursor, base: int, rows: list[Row]) -> dict[int, bytes]:
-    bodies = {base + row[_POSITION] - row[_DISTANCE] for row in rows}
+    bodies = {_body(base, row) for row in rows}
     if len(bodies) == 1:
         found = cursor.execute(statements.SELECT_BODY, tuple(bodies)).fetchall()
     elif bodies:

@@ -10,7 +10,7 @@ from partibus.broker.records import COUNTER_FIELDS
 
 # "Pbus" in the file's header, so that `file` and we can tell our files from other databases.
 APPLICATION_ID = 0x50627573
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 # A commit of one message writes three pages. With 8 KiB, inserts of 64 and more are about a tenth
 # cheaper, deletes out of order about a quarter dearer, and one message writes twice as much.
@@ -77,6 +77,12 @@ CREATE TABLE body(
     count INTEGER NOT NULL,
     content BLOB NOT NULL
 );
+
+CREATE TABLE share(
+    body INTEGER PRIMARY KEY,
+    copies INTEGER NOT NULL
+);
+CREATE INDEX share_empty ON share(copies) WHERE copies = 0;
 
 CREATE TABLE message(
     position INTEGER PRIMARY KEY,

@@ -230,8 +230,11 @@ class SqliteStore:
                 whole = (base, base + POSITION_MAX)
                 end = self._cursor.execute(statements.DROP_END, (*whole, count)).get
                 if end is not None:
+                    self._cursor.execute(statements.COUNT_DOWN_RUN, (base, end))
                     self._cursor.execute(statements.DELETE_RUN, (base, end))
                     self._cursor.execute(statements.DELETE_RUN_BODIES, (base, end))
+                    for statement in statements.DELETE_UNSHARED:
+                        self._cursor.execute(statement)
                 gone = not self._cursor.execute(statements.IS_ANY_LEFT, whole).get
                 if gone:
                     for statement in statements.DROP_REST:

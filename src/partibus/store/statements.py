@@ -40,6 +40,8 @@ RARE_COLUMNS = (
     "source",
 )
 FULL_COLUMNS = PLAIN_COLUMNS + RARE_COLUMNS
+# Of a copy that a subscription gets; those of the rare columns that it may have at first.
+COPY_COLUMNS = (*PLAIN_COLUMNS, "expires_ms", "session", "origin", "hops", "source", "content")
 BODY_COLUMNS = ("id", "count", "content")
 # What may change of an entry while it stays where it is, after its position.
 UPDATED_COLUMNS = ("position", "enqueued_ms", "deliveries", "state", "expires_ms", "due_ms")
@@ -63,6 +65,8 @@ def _insert(table: str, columns: tuple[str, ...]) -> Rows:
 INSERT_BODIES = _insert("body", BODY_COLUMNS)
 INSERT_PLAIN = _insert("message", PLAIN_COLUMNS)
 INSERT_FULL = _insert("message", FULL_COLUMNS)
+INSERT_COPIES = _insert("message", COPY_COLUMNS)
+INSERT_SHARES = _insert("share", ("body", "copies"))
 INSERT_FRAGMENTS = _insert(
     "fragment", ("number", "entity", "incarnation", "partition", "subqueue", *COUNTER_FIELDS)
 )
@@ -119,6 +123,20 @@ DELETE_SCATTERED_BODIES = f"""
                                ORDER BY position LIMIT 1), 1))
       AND {_EMPTY}"""
 
+# Contents that several fragments share have ids below zero and a count of the copies that are
+# left: one statement counts down for all that one commit removes, then those at zero go.
+_COUNT_DOWN = """
+    UPDATE share SET copies = copies - gone.count
+    FROM (SELECT body, count(*) AS count FROM message WHERE position {chosen} AND body < 0
+          GROUP BY body) AS gone
+    WHERE share.body = gone.body"""
+COUNT_DOWN_RUN = _COUNT_DOWN.format(chosen="BETWEEN ? AND ?")
+COUNT_DOWN_SCATTERED = _COUNT_DOWN.format(chosen="IN (SELECT value FROM carray(?))")
+DELETE_UNSHARED = (
+    "DELETE FROM body WHERE id IN (SELECT body FROM share WHERE copies = 0)",
+    "DELETE FROM share WHERE copies = 0",
+)
+
 SELECT_FRAGMENTS = (
     f"SELECT number, entity, incarnation, partition, subqueue, {', '.join(COUNTER_FIELDS)}"
     " FROM fragment ORDER BY number"
@@ -129,13 +147,16 @@ _PLAIN = (
     "deliveries = 0 AND state = 0"
     " AND coalesce(expires_ms, sequence, session, due_ms, origin, hops, source, content) IS NULL"
 )
-_SHOWN = f"position & {POSITION_MAX}, position - body, " + ", ".join(PLAIN_COLUMNS[2:])
+_SHOWN = ", ".join(PLAIN_COLUMNS[2:])
+# The bundle of a plain message is near, and its distance a short text.
+_NEAR = f"position & {POSITION_MAX}, position - body, {_SHOWN}"
+_FAR = f"position & {POSITION_MAX}, body, {_SHOWN}"
 
 
 def _as_json(chosen: str) -> str:
     return f"""
-    SELECT json_group_array(json_array({_SHOWN})) FILTER (WHERE {_PLAIN}),
-           json_group_array(json_array({_SHOWN}, {", ".join(RARE_COLUMNS)}, content IS NOT NULL))
+    SELECT json_group_array(json_array({_NEAR})) FILTER (WHERE {_PLAIN}),
+           json_group_array(json_array({_FAR}, {", ".join(RARE_COLUMNS)}, content IS NOT NULL))
                FILTER (WHERE NOT ({_PLAIN}))
     FROM ({chosen})"""
 

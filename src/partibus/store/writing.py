@@ -11,7 +11,14 @@ from collections.abc import Iterable
 
 import apsw
 
-from partibus.broker.records import COUNTER_FIELDS, POSITION_BITS, Changes, Entry, SubQueue
+from partibus.broker.records import (
+    COUNTER_FIELDS,
+    POSITION_BITS,
+    Changes,
+    Copy,
+    Entry,
+    SubQueue,
+)
 from partibus.store import history, statements
 from partibus.store.schema import BUNDLE_BYTES_MAX, BUNDLE_MESSAGES_MAX
 from partibus.store.statements import ROWS_PER_STATEMENT, Rows
@@ -30,43 +37,62 @@ Value = int | str | bytes | None
 
 def write(cursor: apsw.Cursor, batch: list[Changes]) -> None:
     """Execute everything that the changes say, in the order added, updated, removed."""
-    gathered = _Gathered()
-    removed: list[int] = []
-    for changes in batch:
-        base = changes.number << POSITION_BITS
-        if changes.added:
-            gathered.add(changes)
-        for entry in changes.updated:
-            gathered.update(base, entry)
-        for entry in changes.rewritten:
-            gathered.update(base, entry)
-            gathered.rewrite(base, entry)
-        removed.extend([base + position for position in changes.removed])
+    gathered = _gather(batch)
     gathered.write(cursor)
     for changes in batch:
         if changes.states or changes.produced:
             write_kept(cursor, changes)
         if changes.marks or changes.key.subqueue == SubQueue.TRANSFER:
             write_transfers(cursor, changes)
-    if removed:
-        remove(cursor, removed)
+    if gathered.removed:
+        remove(cursor, gathered.removed)
+    if gathered.copies_removed:
+        remove_copies(cursor, gathered.copies_removed)
     write_counters(cursor, batch)
     if any(changes.sighted for changes in batch):
         history.write(cursor, batch)
 
 
+def _gather(batch: list[Changes]) -> _Gathered:
+    gathered = _Gathered()
+    for changes in batch:
+        # Copies in other fragments must know where the content lies.
+        if changes.published:
+            gathered.publish(changes)
+    for changes in batch:
+        base = changes.number << POSITION_BITS
+        if changes.added:
+            (gathered.add_copies if changes.shares else gathered.add)(changes)
+        for entry in changes.updated:
+            gathered.update(base, entry)
+        for entry in changes.rewritten:
+            gathered.update(base, entry)
+            gathered.rewrite(base, entry)
+        removed = gathered.copies_removed if changes.shares else gathered.removed
+        removed.extend([base + position for position in changes.removed])
+    return gathered
+
+
 class _Gathered:
     """Rows to be written, flat: the values of one row after those of another."""
 
-    __slots__ = ("bodies", "full", "plain", "rewritten", "updated")
+    __slots__ = (
+        "bodies", "copies", "copies_removed", "full", "plain", "removed", "rewritten", "shares",
+        "updated",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.bodies: list[Value] = []
         self.plain: list[Value] = []
         self.full: list[Value] = []
+        self.copies: list[Value] = []
+        self.shares: list[Value] = []
         # By key: what an entry became last is what counts.
         self.updated: dict[int, tuple[Value, ...]] = {}
         self.rewritten: list[tuple[Value, ...]] = []
+        # Keys of what goes: with contents of its own, and with contents that others may share.
+        self.removed: list[int] = []
+        self.copies_removed: list[int] = []
 
     def add(self, changes: Changes) -> None:
         base = changes.number << POSITION_BITS
@@ -104,6 +130,56 @@ class _Gathered:
             count += 1
         self.bodies += (body, count, b"".join(pieces))
 
+    def publish(self, changes: Changes) -> None:
+        """Contents that copies in other fragments point to, each once."""
+        base = changes.number << POSITION_BITS
+        pieces: list[bytes] = []
+        body = offset = count = copies = 0
+        for each in changes.published:
+            length = len(each.kept) + len(each.bare)
+            is_full = count == BUNDLE_MESSAGES_MAX or offset + length > BUNDLE_BYTES_MAX
+            if not count or is_full:
+                if count:
+                    self._share(body, count, copies, pieces)
+                body, offset, count, copies, pieces = -(base + each.position), 0, 0, 0, []
+            each.body, each.offset = body, offset
+            pieces += (each.kept, each.bare)
+            offset += length
+            count += 1
+            copies += len(each.copies)
+        self._share(body, count, copies, pieces)
+
+    def _share(self, body: int, count: int, copies: int, pieces: list[bytes]) -> None:
+        self.bodies += (body, count, b"".join(pieces))
+        self.shares += (body, copies)
+
+    def add_copies(self, changes: Changes) -> None:
+        """Rows that point to what was published by the same commit."""
+        base = changes.number << POSITION_BITS
+        copies = self.copies
+        for entry in changes.added:
+            assert isinstance(entry, Copy)
+            source = entry.publication
+            length = len(entry.kept) + len(entry.bare)
+            whole = len(source.kept) + len(source.bare)
+            changed = length - entry.shared
+            content = (entry.kept + entry.bare)[:changed] if changed else None
+            copies += (
+                base + entry.position,
+                source.body,
+                source.offset + whole - entry.shared,
+                length,
+                len(entry.kept),
+                entry.kept_count,
+                entry.enqueued_ms,
+                entry.expires_ms or None,
+                entry.session,
+                entry.origin,
+                entry.hops or None,
+                entry.source,
+                content,
+            )
+
     def update(self, base: int, entry: Entry) -> None:
         key = base + entry.position
         self.updated[key] = (
@@ -124,6 +200,8 @@ class _Gathered:
         _execute_rows(cursor, statements.INSERT_BODIES, self.bodies)
         _execute_rows(cursor, statements.INSERT_PLAIN, self.plain)
         _execute_rows(cursor, statements.INSERT_FULL, self.full)
+        _execute_rows(cursor, statements.INSERT_COPIES, self.copies)
+        _execute_rows(cursor, statements.INSERT_SHARES, self.shares)
         if self.updated:
             before = cursor.connection.total_changes()
             flat = [value for row in self.updated.values() for value in row]
@@ -214,13 +292,7 @@ def write_counters(cursor: apsw.Cursor, batch: list[Changes]) -> None:
 
 def remove(cursor: apsw.Cursor, keys: list[int]) -> None:
     """Delete the messages at these keys, and the bundles that are empty then."""
-    runs = _runs(sorted(keys))
-    scattered = array("q")
-    if len(runs) > RUNS_MAX:
-        for first, last in runs:
-            if last - first < RUN_LENGTH_MIN:
-                scattered.extend(range(first, last + 1))
-        runs = [run for run in runs if run[1] - run[0] >= RUN_LENGTH_MIN]
+    runs, scattered = _runs_and_rest(keys)
     for run in runs:
         cursor.execute(statements.DELETE_RUN, run)
     if scattered:
@@ -228,6 +300,31 @@ def remove(cursor: apsw.Cursor, keys: list[int]) -> None:
         cursor.execute(statements.DELETE_SCATTERED_BODIES, (apsw.carray(scattered),))
     for run in runs:
         cursor.execute(statements.DELETE_RUN_BODIES, run)
+
+
+def remove_copies(cursor: apsw.Cursor, keys: list[int]) -> None:
+    """Delete the copies at these keys, and the contents that nobody shares any more."""
+    runs, scattered = _runs_and_rest(keys)
+    for run in runs:
+        cursor.execute(statements.COUNT_DOWN_RUN, run)
+        cursor.execute(statements.DELETE_RUN, run)
+    if scattered:
+        cursor.execute(statements.COUNT_DOWN_SCATTERED, (apsw.carray(scattered),))
+        cursor.execute(statements.DELETE_SCATTERED, (apsw.carray(scattered),))
+    for statement in statements.DELETE_UNSHARED:
+        cursor.execute(statement)
+
+
+def _runs_and_rest(keys: list[int]) -> tuple[list[tuple[int, int]], array[int]]:
+    """A few long runs of consecutive keys, and the others as a list."""
+    runs = _runs(sorted(keys))
+    scattered = array("q")
+    if len(runs) > RUNS_MAX:
+        for first, last in runs:
+            if last - first < RUN_LENGTH_MIN:
+                scattered.extend(range(first, last + 1))
+        runs = [run for run in runs if run[1] - run[0] >= RUN_LENGTH_MIN]
+    return runs, scattered
 
 
 def _runs(keys: Iterable[int]) -> list[tuple[int, int]]:

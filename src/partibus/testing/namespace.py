@@ -12,7 +12,7 @@ import asyncio
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -33,11 +33,15 @@ from partibus.store.memory import MemoryStore
 from partibus.store.sqlite import SqliteStore
 from partibus.store.staging import STAGING_NAME
 from partibus.testing.declarations import (
+    Filtering,
     connection_string,
+    filter_rules_of,
     new_key,
     public_properties,
     queue_of,
     rule_of,
+    subscription_of,
+    topic_of,
 )
 from partibus.testing.movable_clock import MovableClock
 
@@ -148,6 +152,52 @@ class Namespace:
     def delete_queue(self, name: str) -> None:
         """Delete a queue with its messages."""
         self._change(lambda catalog: catalog.delete_queue(name, self.clock.now_ms()))
+
+    def create_topic(self, name: str, **properties: object) -> str:
+        """Make a topic, with properties named as in create_queue; returns its name."""
+        description = topic_of(name, properties, self._settings.profile)
+        self._change(lambda catalog: catalog.create_topic(description, self.clock.now_ms()))
+        return name
+
+    def update_topic(self, name: str, **properties: object) -> None:
+        """Change properties of a topic."""
+        public = public_properties(properties)
+        self._change(lambda catalog: catalog.update_topic(name, public, self.clock.now_ms()))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with its subscriptions and their messages."""
+        self._change(lambda catalog: catalog.delete_topic(name, self.clock.now_ms()))
+
+    def create_subscription(
+        self,
+        topic: str,
+        name: str,
+        rules: Mapping[str, Filtering] | None = None,
+        **properties: object,
+    ) -> str:
+        """Make a subscription; returns its name.
+
+        Rules by their names: an SQL expression, or what the configuration file says of a rule.
+        Without any said, it takes every message.
+        """
+        description = subscription_of(topic, name, properties, self._settings.profile)
+        made = filter_rules_of(rules)
+        self._change(
+            lambda catalog: catalog.create_subscription(
+                topic, description, self.clock.now_ms(), made
+            )
+        )
+        return name
+
+    def update_subscription(self, topic: str, name: str, **properties: object) -> None:
+        """Change properties of a subscription (`status="ReceiveDisabled"`)."""
+        public, now_ms = public_properties(properties), self.clock.now_ms()
+        self._change(lambda catalog: catalog.update_subscription(topic, name, public, now_ms))
+
+    def delete_subscription(self, topic: str, name: str) -> None:
+        """Delete a subscription with its messages."""
+        now_ms = self.clock.now_ms()
+        self._change(lambda catalog: catalog.delete_subscription(topic, name, now_ms))
 
     def fragment(self, queue: str, partition: int) -> FragmentSwitch:
         """A fragment of a queue by its partition id: 1 to 16, or 0 for a conventional queue."""

@@ -18,7 +18,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
@@ -28,7 +28,15 @@ from typing import TypeVar
 from partibus.runtime.authority import AUTHORITY_NAME, DIRECTORY_NAME
 from partibus.runtime.serving import CATALOG_NAME
 from partibus.store.catalog import Catalog, Snapshot
-from partibus.testing.declarations import connection_string, queue_of, rule_of
+from partibus.testing.declarations import (
+    Filtering,
+    connection_string,
+    filter_rules_of,
+    queue_of,
+    rule_of,
+    subscription_of,
+    topic_of,
+)
 from partibus.testing.processes import children_of, command_line_of, exists
 
 HOST = "127.0.0.1"
@@ -224,6 +232,34 @@ class LiveBroker:
     def delete_queue(self, name: str) -> None:
         """Delete a queue with its messages."""
         self._catalog(lambda catalog: catalog.delete_queue(name, round(time.time() * MS_PER_S)))
+
+    def create_topic(self, name: str, **properties: object) -> str:
+        """Make a topic, as Namespace.create_topic does; returns its name."""
+
+        def create(catalog: Catalog) -> int:
+            description = topic_of(name, properties, catalog.load().settings.profile)
+            return catalog.create_topic(description, round(time.time() * MS_PER_S))
+
+        self._catalog(create)
+        return name
+
+    def create_subscription(
+        self,
+        topic: str,
+        name: str,
+        rules: Mapping[str, Filtering] | None = None,
+        **properties: object,
+    ) -> str:
+        """Make a subscription, as Namespace.create_subscription does; returns its name."""
+
+        def create(catalog: Catalog) -> int:
+            profile = catalog.load().settings.profile
+            description = subscription_of(topic, name, properties, profile)
+            now_ms = round(time.time() * MS_PER_S)
+            return catalog.create_subscription(topic, description, now_ms, filter_rules_of(rules))
+
+        self._catalog(create)
+        return name
 
     def create_access_rule(self, name: str, *rights: str, queue: str | None = None) -> str:
         """A rule with these rights; returns its connection string."""
