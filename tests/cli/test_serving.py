@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from partibus import __version__
+from partibus.runtime.authority import make_certificates
 
 CONFIG = """{
   // A queue of each kind.
@@ -132,6 +135,48 @@ def test_A4_env_prints_what_a_shell_needs(broker: Broker, tmp_path: Path) -> Non
     gone = partibus("env", "--data", str(tmp_path / "data"))
     assert (gone.returncode, gone.stdout) == (5, "")
     assert "no broker serves" in gone.stderr
+
+
+def shown_certificate(port: int, trust: ssl.SSLContext) -> bytes:
+    stream = socket.create_connection(("127.0.0.1", port), timeout=10)
+    with trust.wrap_socket(stream, server_hostname="127.0.0.1") as secure:
+        shown = secure.getpeercert(binary_form=True)
+        assert shown
+        return shown
+
+
+def test_A4_an_own_certificate_is_shown_on_every_port_and_renewed_while_the_broker_runs(
+    tmp_path: Path,
+) -> None:
+    now_ms = int(time.time() * 1000)
+    own = make_certificates(tmp_path, [], now_ms)
+    trust = ssl.create_default_context(cafile=own.with_name("authority.pem"))
+    broker = Broker(
+        *("--data", str(tmp_path / "data"), "--tls-cert", str(own)),
+        *("--tls-port", "0", "--https-port", "0"),
+    )
+    one = int(broker.found(r"address: +amqp://127\.0\.0\.1:(\d+)"))
+    tls_only = [
+        int(broker.found(rf"TLS only: +{scheme}://127\.0\.0\.1:(\d+)"))
+        for scheme in ("amqps", "https")
+    ]
+    (before,) = {shown_certificate(port, trust) for port in (one, *tls_only)}
+    for port in tls_only:
+        url = f"https://127.0.0.1:{port}/health"
+        with urllib.request.urlopen(url, timeout=10, context=trust) as response:
+            assert response.status == 200
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as plain:
+            plain.sendall(b"AMQP\x03\x01\x00\x00")
+            with contextlib.suppress(ConnectionResetError):
+                assert plain.recv(8) == b""
+    make_certificates(tmp_path, ["another.name"], now_ms)
+    deadline_s = time.monotonic() + 30
+    # Another process gives no event. Several looks: any node may answer.
+    while before in {shown_certificate(one, trust) for _ in range(4)}:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.2)
+    assert not (tmp_path / "data" / "tls").exists()
+    assert broker.stop() == 0
 
 
 def test_A4_nothing_is_written_outside_the_data_directory(tmp_path: Path, config: Path) -> None:

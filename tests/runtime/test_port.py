@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import ssl
 import time
@@ -46,16 +47,22 @@ DOORS = Doors(lambda: Door(b"amqp"), lambda: Door(b"http"), lambda: Door(b"webso
 @pytest.fixture(params=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Iterator[Callable[[Awaitable[None]], None]]:
     factory = uvloop.new_event_loop if request.param == "uvloop" else None
+    failures: list[dict[str, object]] = []
     with asyncio.Runner(loop_factory=factory) as runner:
 
         def run(scenario: Awaitable[None]) -> None:
             async def bounded() -> None:
+                loop = asyncio.get_running_loop()
+                loop.set_exception_handler(lambda _, context: failures.append(context))
                 async with asyncio.timeout(PATIENCE_S):
                     await scenario
+                # What a task left behind is told when it is collected.
+                gc.collect()
 
             runner.run(bounded())
 
         yield run
+    assert not failures
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +163,26 @@ def test_A4_who_does_not_say_enough_is_closed_in_time(
     async def scenario() -> None:
         async with opened(certificate) as port:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(sent)
+            assert await closed(reader)
+            writer.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("sent", [b"", b"AMQ"])
+def test_A4_who_says_nothing_inside_tls_is_closed_in_time(
+    run: Callable[[Awaitable[None]], None],
+    certificate: Path,
+    trust: ssl.SSLContext,
+    monkeypatch: pytest.MonkeyPatch,
+    sent: bytes,
+) -> None:
+    monkeypatch.setattr(port_module, "TELL_APART_S", 1.0)
+
+    async def scenario() -> None:
+        async with opened(certificate) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
             writer.write(sent)
             assert await closed(reader)
             writer.close()

@@ -14,7 +14,6 @@ import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import cast
 
 from partibus.runtime.first_bytes import TLS_HANDSHAKE, Speech, tell
@@ -140,13 +139,14 @@ class Port:
         return accepted.recv(1, socket.MSG_PEEK)
 
     async def _connected(self, accepted: socket.socket, is_tls: bool) -> Newcomer:
-        make = partial(Newcomer, self._makers, self._loop.create_future())
+        # Not taken from what is returned: with TLS uvloop returns a protocol of its own there.
+        newcomer = Newcomer(self._makers, self._loop.create_future())
         if not is_tls:
-            _, newcomer = await self._loop.connect_accepted_socket(make, accepted)
+            await self._loop.connect_accepted_socket(lambda: newcomer, accepted)
             return newcomer
         assert self._tls is not None
-        _, newcomer = await self._loop.connect_accepted_socket(
-            make,
+        await self._loop.connect_accepted_socket(
+            lambda: newcomer,
             accepted,
             ssl=self._tls(),
             ssl_handshake_timeout=TELL_APART_S,
