@@ -12,7 +12,7 @@ from partibus.broker.access import Right
 from partibus.testing.messages import payload, read
 from partibus.wire.codec import decode
 from partibus.wire.performatives import Modified
-from partibus.wire.values import Array, Described, Int, Long, Timestamp, UInt
+from partibus.wire.values import Array, Described, Int, Long, Timestamp, UInt, ULong
 
 PEEK_LOCK = {"snd_settle_mode": 0, "rcv_settle_mode": 1}
 Make = Callable[..., bytes]
@@ -195,6 +195,13 @@ def test_numbers_that_cannot_be_are_not_found(client: Any) -> None:
         body = {"sequence-numbers": Array([Long(number)], Long), "receiver-settle-mode": UInt(1)}
         answer = ask(client, "receive-by-sequence-number", body)
         assert status(answer) == (404, "com.microsoft:message-not-found"), number
+
+
+def test_a_number_that_is_no_long_is_out_of_range(client: Any) -> None:
+    for path in ("q", "q/$deadletterqueue"):
+        body = {"from-sequence-number": ULong(1 << 63), "message-count": Int(1), "session-id": "s"}
+        answer = ask(client, "peek-message", body, path)
+        assert status(answer) == (400, "com.microsoft:argument-out-of-range")
 
 
 def test_nothing_is_scheduled_into_a_sub_queue(client: Any) -> None:

@@ -20,6 +20,8 @@ from partibus.wire.values import Int, Symbol
 TRACKING_ID = "com.microsoft:tracking-id"
 # One request cannot name more messages than this.
 TOKENS_MAX = 5_000
+# The largest long; a ulong may be larger, and no store could look for it.
+WHOLE_MAX = (1 << 63) - 1
 
 
 @dataclass(slots=True)
@@ -88,6 +90,8 @@ class Call:
             raise InvalidArgument(f"{name} is not a whole number.")
         if least is not None and value < least:
             raise ArgumentOutOfRange(f"{name} is {value}; the least allowed is {least}.")
+        if value > WHOLE_MAX:
+            raise ArgumentOutOfRange(f"{name} is {value}; the most allowed is {WHOLE_MAX}.")
         return int(value)
 
     def text(self, name: str) -> str | None:
