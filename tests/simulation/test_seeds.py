@@ -18,6 +18,7 @@ import pytest
 from partibus.testing.forwarding_simulation import (
     DeadLetterSimulation,
     ForwardingSimulation,
+    TopicSimulation,
     ViaSimulation,
 )
 from partibus.testing.loop import VirtualLoop, run
@@ -77,8 +78,10 @@ def test_T6_no_history_breaks_a_session(seed: int, tmp_path: Path) -> None:
     assert not wrong, f"seed {seed}:\n" + "\n".join(wrong)
 
 
-@pytest.mark.parametrize("kind", [ForwardingSimulation, DeadLetterSimulation, ViaSimulation])
-@pytest.mark.parametrize("seed", SEEDS if NIGHT else range(6))
+@pytest.mark.parametrize(
+    "kind", [ForwardingSimulation, DeadLetterSimulation, ViaSimulation, TopicSimulation]
+)
+@pytest.mark.parametrize("seed", SEEDS if NIGHT else range(4))
 def test_F1_T5_no_history_loses_or_doubles_what_is_forwarded(
     seed: int, kind: type[Simulation], tmp_path: Path
 ) -> None:

@@ -24,6 +24,7 @@ from partibus.broker.records import (
     FragmentKey,
     Publication,
     State,
+    SubQueue,
     earliest,
 )
 from partibus.broker.rules.actions import Revision
@@ -42,7 +43,7 @@ NO_SESSION_TEXT = "The subscription requires sessions and takes no message witho
 
 def kind_of_fragment(key: FragmentKey, settings: Settings) -> type[Fragment]:
     """What a fragment is, by what its entity is."""
-    if isinstance(settings, TopicDescription):
+    if isinstance(settings, TopicDescription) and key.subqueue == SubQueue.ACTIVE:
         return TopicFragment
     return kind_of_queue(key, settings)
 

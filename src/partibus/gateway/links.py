@@ -120,7 +120,7 @@ def _bind_publisher(carrier: Carrier, link: ReceiverLink, attach: Attach, path: 
     destination = _transfer_destination(carrier, attach)
     if subqueue is not SubQueue.ACTIVE:
         raise InvalidOperation(f"'{path}' is a sub-queue: messages cannot be sent to it.")
-    if entity.topic:
+    if entity.topic and destination is None:
         raise InvalidOperation(f"'{entity.name}' is a subscription: send to its topic.")
     if not entity.description.allows_send:
         raise EntityDisabled(f"The messaging entity '{entity.name}' is disabled for sending.")

@@ -7,6 +7,7 @@ within a key holds. Once a message has been accepted, nothing excuses a copy of 
 from __future__ import annotations
 
 from partibus.broker.descriptions import QueueDescription
+from partibus.broker.topics import SubscriptionDescription, TopicDescription
 from partibus.runtime.node import Node
 from partibus.runtime.sending import Item, Sent
 from partibus.runtime.sending_via import ViaSender
@@ -83,3 +84,17 @@ class ViaSimulation(ForwardingSimulation):
     def entrance(self, node: Node, queue: str) -> Door:
         """Where messages are sent that are to be received from a queue."""
         return ViaDoor(node, queue, {"p": "a", "c": "d"}[queue])
+
+
+class TopicSimulation(ForwardingSimulation):
+    """Messages come through topics: forwarded to one, and forwarded by subscriptions."""
+
+    queues = (*QUEUES, QueueDescription("a", forward_to="t"))
+
+    def begin(self) -> None:
+        """A partitioned topic for the one queue, a conventional one for the other."""
+        for name, target, partitioned in (("t", "p", True), ("d", "c", False)):
+            topic = TopicDescription(name, enable_partitioning=partitioned)
+            self.world.catalog.create_topic(topic, 0)
+            subscription = SubscriptionDescription("s", forward_to=target)
+            self.world.catalog.create_subscription(name, subscription, 0)

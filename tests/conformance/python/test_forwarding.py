@@ -114,3 +114,17 @@ def test_a_queue_that_forwards_cannot_be_received_from(
         with pytest.raises(ServiceBusError, match="auto-forwarding"):
             receiver.receive_messages(1, max_wait_time=1)
         receiver.close()
+
+
+def test_F1_messages_go_into_topics_and_out_of_subscriptions(
+    client: ServiceBusClient, new_queue: Callable[..., str], live_namespace: Any
+) -> None:
+    end = new_queue(enable_partitioning=True)
+    topic = live_namespace.create_topic("forwarding-topic", enable_partitioning=True)
+    live_namespace.create_subscription(topic, "onward", forward_to=end)
+    queue = new_queue(forward_to=topic)
+    with client.get_queue_sender(queue) as sender:
+        sender.send_messages([ServiceBusMessage(str(number)) for number in range(5)])
+    assert sorted(str(message) for message in received(client, end)) == list("01234")
+    with pytest.raises(ServiceBusError, match="auto-forwarding"):
+        client.get_subscription_receiver(topic, "onward").receive_messages(1, max_wait_time=1)
