@@ -16,6 +16,7 @@ from azure.servicebus._pyamqp.utils import generate_sas_token
 
 from partibus.broker.access import AccessRule, Right
 from partibus.broker.descriptions import QueueDescription
+from partibus.broker.topics import SubscriptionDescription, TopicDescription
 from partibus.engine.connection import Connection
 from partibus.engine.events import (
     Closed,
@@ -150,6 +151,12 @@ class World:
         self.catalog.create_queue(QueueDescription(name, **settings), 0)
         self.node.refresh()
 
+    def create_topic(self, name: str, *subscriptions: str, **settings: Any) -> None:
+        self.catalog.create_topic(TopicDescription(name, **settings), 0)
+        for each in subscriptions:
+            self.catalog.create_subscription(name, SubscriptionDescription(each), 0)
+        self.node.refresh()
+
     def put_rule(self, name: str, key: str, rights: Right, entity: str | None = None) -> None:
         self.catalog.put_access_rule(AccessRule(name, key, "", rights), entity)
         self.node.refresh()
@@ -167,6 +174,13 @@ class World:
         return client
 
     def settle(self) -> None:
+        self._turn()
+        while self.node._tasks:
+            # Changes of the catalog are made by another thread.
+            self.loop.run_until_complete(asyncio.wait(self.node._tasks))
+            self._turn()
+
+    def _turn(self) -> None:
         for _ in range(TURNS):
             self.loop.run_until_complete(asyncio.sleep(0))
             for client in self.clients:

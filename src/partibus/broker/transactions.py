@@ -8,6 +8,8 @@ refused alone: the transaction stays as it was. Who asks, and who commits, is no
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from partibus.broker.descriptions import Entity
 from partibus.broker.durations import MINUTE_MS
 from partibus.broker.errors import (
@@ -20,6 +22,7 @@ from partibus.broker.errors import (
 from partibus.broker.message import Incoming
 from partibus.broker.partitioning import index_of, key_of
 from partibus.broker.passages import via_key_of
+from partibus.broker.rule_descriptions import RuleDescription
 from partibus.broker.settlement import Settlement
 
 # From the first operation on.
@@ -45,6 +48,17 @@ class Scheduling:
         self.life = b""
 
 
+@dataclass(frozen=True, slots=True)
+class RuleChange:
+    """A rule that a subscription of a topic gets, or loses."""
+
+    topic: str
+    subscription: str
+    name: str
+    # None: it goes.
+    rule: RuleDescription | None
+
+
 class Transaction:
     """Operations that wait to happen together, in a namespace of so many stores."""
 
@@ -57,7 +71,9 @@ class Transaction:
         "entity",
         "messages",
         "partition",
+        "rule_changes",
         "scheduled",
+        "settled",
         "settlements",
         "size",
         "store",
@@ -76,6 +92,10 @@ class Transaction:
         self.transfers: list[tuple[tuple[int, int], list[Incoming]]] = []
         self.scheduled: list[Scheduling] = []
         self.settlements: list[tuple[Settlement, list[bytes]]] = []
+        # The entities whose messages are settled: a topic may have several.
+        self.settled: dict[str, None] = {}
+        # Rules are changed in the catalog, messages in a store: one transaction does either.
+        self.rule_changes: list[RuleChange] = []
         self._tokens: set[bytes] = set()
         self.size = 0
         # When the first operation came.
@@ -194,6 +214,23 @@ class Transaction:
         self._begin(entity, store, now_ms)
         self._tokens |= named
         self.settlements.append((settlement, tokens))
+        self.settled[entity.key] = None
+
+    def change_rule(self, subscription: Entity, change: RuleChange, now_ms: int) -> None:
+        """Add a change of a subscription's rules (T7)."""
+        if subscription.partitioned:
+            raise InvalidOperation(
+                f"'{subscription.name}' is partitioned: its rules cannot change in a transaction."
+            )
+        if not self.is_empty:
+            raise _changes_rules_only()
+        if len(self.rule_changes) >= TRANSACTION_MESSAGES_MAX:
+            raise QuotaExceeded(f"A transaction changes at most {TRANSACTION_MESSAGES_MAX} rules.")
+        self._check_top_level(subscription)
+        self.rule_changes.append(change)
+        self.entity = subscription
+        if self.began_ms is None:
+            self.began_ms = now_ms
 
     def fail(self, reason: str) -> None:
         """Something that nobody waits for was refused: the transaction cannot be committed."""
@@ -220,6 +257,11 @@ class Transaction:
         return not self.has_messages and not self.settlements
 
     def _check_entity(self, entity: Entity) -> None:
+        if self.rule_changes:
+            raise _changes_rules_only()
+        self._check_top_level(entity)
+
+    def _check_top_level(self, entity: Entity) -> None:
         bound = self.entity
         if bound is not None and bound.top_level != entity.top_level:
             raise InvalidOperation(
@@ -248,6 +290,10 @@ def check_sessions(entity: Entity, messages: list[Incoming]) -> None:
         raise InvalidOperation(
             f"'{entity.name}' requires sessions: a message without SessionId cannot be sent."
         )
+
+
+def _changes_rules_only() -> InvalidOperation:
+    return InvalidOperation("A transaction changes rules or moves messages, not both.")
 
 
 def _size_of(messages: list[Incoming]) -> int:

@@ -21,6 +21,7 @@ from partibus.broker.transactions import Transaction
 from partibus.engine.delivery import Delivery
 from partibus.engine.link import ReceiverLink
 from partibus.gateway.bindings import Binding, Carrier
+from partibus.runtime.catalog_changes import change_rules
 from partibus.runtime.discharging import discharge
 from partibus.runtime.node import SUBQUEUES
 from partibus.wire.codec import decode
@@ -121,7 +122,12 @@ class CoordinatorLink(Binding):
                 error = self._carrier.tracking.error_of(refusal, name)
                 self._answer(delivery, Rejected(error))
 
-        discharge(self._carrier.node, transaction, done)
+        node = self._carrier.node
+        if transaction.rule_changes:
+            changes, now_ms = transaction.rule_changes, self._carrier.now_ms()
+            node.change_catalog(lambda catalog: change_rules(catalog, changes, now_ms), done)
+        else:
+            discharge(node, transaction, done)
 
     def _authorise(self, transaction: Transaction) -> None:
         """What was done under a token that has ended meanwhile does not happen any more."""
@@ -129,13 +135,16 @@ class CoordinatorLink(Binding):
         if entity is None:
             return
         claims, now_ms = self._carrier.claims, self._carrier.now_ms()
-        # Dead letters are settled by who may have been granted no more than these.
-        places = [entity.key, *(f"{entity.key}{suffix}" for suffix in SUBQUEUES)]
         may_send = not transaction.has_messages or claims.allows(entity.key, Right.SEND, now_ms)
-        may_settle = not transaction.settlements or any(
-            claims.allows(place, Right.LISTEN, now_ms) for place in places
+        # Dead letters are settled by who may have been granted no more than these.
+        may_settle = all(
+            any(
+                claims.allows(f"{key}{suffix}", Right.LISTEN, now_ms) for suffix in ("", *SUBQUEUES)
+            )
+            for key in transaction.settled
         )
-        if not (may_send and may_settle):
+        may_manage = not transaction.rule_changes or claims.allows(entity.key, Right.MANAGE, now_ms)
+        if not (may_send and may_settle and may_manage):
             raise Unauthorized("The token under which the transaction was begun has ended.")
 
     def _leave_in_doubt(self, refusal: Refusal) -> None:

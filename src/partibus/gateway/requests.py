@@ -26,6 +26,7 @@ from partibus.gateway.bindings import Carrier
 from partibus.gateway.calls import Call
 from partibus.gateway.dialogue import Request, RequestLink
 from partibus.gateway.outcomes import as_optional_text, encode_changes
+from partibus.gateway.rule_requests import ENUMERATE_RULES, RULE_OPERATIONS
 from partibus.gateway.session_requests import SESSION_OPERATIONS
 from partibus.runtime.settling import LOCK_LOST, SESSION_LOCK_LOST
 from partibus.wire.values import Array, Timestamp
@@ -146,4 +147,8 @@ OPERATIONS = {
     ),
     "com.microsoft:batch-delete-messages": Operation(Right.LISTEN, browsing.batch_delete_messages),
     **{name: Operation(Right.LISTEN, each) for name, each in SESSION_OPERATIONS.items()},
+    **{
+        name: Operation(Right.MANAGE, each, in_transaction=name != ENUMERATE_RULES)
+        for name, each in RULE_OPERATIONS.items()
+    },
 }

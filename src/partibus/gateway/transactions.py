@@ -13,7 +13,7 @@ from partibus.broker.descriptions import Entity
 from partibus.broker.errors import QuotaExceeded, Refusal, TransactionUnknown
 from partibus.broker.message import Incoming
 from partibus.broker.settlement import Settlement
-from partibus.broker.transactions import TRANSACTION_MS_MAX, Transaction
+from partibus.broker.transactions import TRANSACTION_MS_MAX, RuleChange, Transaction
 from partibus.runtime.clock import Timer
 from partibus.runtime.node import Node
 from partibus.runtime.reserving import reserve_numbers
@@ -106,6 +106,12 @@ class Transactions:
             done(numbers, refusal)
 
         reserve_numbers(self._node, transaction, scheduling, reserved)
+
+    def change_rule(self, txn_id: bytes, subscription: Entity, change: RuleChange) -> None:
+        """Change a rule as part of a transaction."""
+        found = self._find(txn_id)
+        found.transaction.change_rule(subscription, change, self._node.clock.now_ms())
+        self._watch(txn_id, found)
 
     def settle(
         self, txn_id: bytes, entity: Entity, tokens: list[bytes], settlement: Settlement

@@ -8,11 +8,12 @@ before the client is answered, and the others hear that there is a new version.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from partibus.broker.errors import FragmentUnavailable
+from partibus.broker.transactions import RuleChange
 from partibus.store.catalog import Catalog
 
 # Who asks while so many wait is told to come again.
@@ -60,3 +61,13 @@ class CatalogChanges:
         if self._own is not None:
             self._own.close()
             self._own = None
+
+
+def change_rules(catalog: Catalog, changes: Iterable[RuleChange], now_ms: int) -> None:
+    """Add and remove rules of subscriptions, in the transaction of whoever asks."""
+    for change in changes:
+        place = change.topic, change.subscription
+        if change.rule is None:
+            catalog.delete_rule(*place, change.name, now_ms)
+        else:
+            catalog.create_rule(*place, change.rule, now_ms)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from partibus.broker.descriptions import Entity
-from partibus.broker.errors import EntityNotFound, Refusal
+from partibus.broker.errors import EntityNotFound, FragmentUnavailable, Refusal
 from partibus.broker.names import name_key
 from partibus.broker.records import SubQueue
 from partibus.broker.settlement import Settlement
@@ -140,6 +140,8 @@ class Node:
         self._lanes = [Lane() for _ in range(placement.stores)]
         self._ticking = False
         self._tickets = 0
+        # Kept as long as they run.
+        self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.AbstractServer | None = None
         self._served: set[Serving] = set()
         self._closed = False
@@ -292,6 +294,25 @@ class Node:
             return self.resolve(name)[0]
         except EntityNotFound:
             return None
+
+    def change_catalog(
+        self, change: Callable[[Catalog], object], done: Callable[[Refusal | None], None]
+    ) -> None:
+        """Change the catalog; done(None) once that is durable and known here."""
+
+        async def make() -> None:
+            try:
+                await self.changes.make(change)
+            except Refusal as refusal:
+                done(refusal)
+            except StoreError as error:
+                done(FragmentUnavailable(f"The catalog is unavailable; try again: {error}"))
+            else:
+                done(None)
+
+        task = self._loop.create_task(make())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _catalog_written(self) -> None:
         """This node has changed the catalog: it takes that over, and the others hear of it."""
