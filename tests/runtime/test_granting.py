@@ -9,7 +9,8 @@ import pytest
 from partibus.broker.access import AccessRule, Right
 from partibus.broker.descriptions import QueueDescription
 from partibus.broker.errors import Unauthorized
-from partibus.runtime.granting import check_grant, entity_at
+from partibus.broker.topics import SubscriptionDescription, TopicDescription
+from partibus.runtime.granting import check_grant, entity_at, is_revoked
 from partibus.testing.http_world import KEY, World, in_world
 
 
@@ -44,5 +45,24 @@ def test_the_namespace_is_no_entity(tmp_path: Path) -> None:
         assert entity_at(world.node, "") is None
         assert entity_at(world.node, "$namespaceinfo") is None
         assert entity_at(world.node, "missing") is None
+
+    in_world(tmp_path, use)
+
+
+def test_A4_a_rule_of_a_topic_opens_its_subscriptions_and_no_other_topics(tmp_path: Path) -> None:
+    async def use(world: World) -> None:
+        for name in ("t", "t2"):
+            world.catalog.create_topic(TopicDescription(name), 0)
+            world.catalog.create_subscription(name, SubscriptionDescription("s"), 0)
+        world.catalog.put_access_rule(AccessRule("own", KEY, "", Right.LISTEN), "t")
+        now_ms = world.node.clock.now_ms()
+        for path in ("t", "t/subscriptions/s", "t/subscriptions/s/$deadletterqueue"):
+            for signed in ("t", path):
+                grant = check_grant(world.node, world.token(signed, "own"), path, now_ms, dev=False)
+                assert (grant.path, grant.rights) == (path, Right.LISTEN)
+                assert not is_revoked(world.node, grant, dev=False)
+        for path in ("t2", "t2/subscriptions/s"):
+            with pytest.raises(Unauthorized):
+                check_grant(world.node, world.token(path, "own"), path, now_ms, dev=False)
 
     in_world(tmp_path, use)

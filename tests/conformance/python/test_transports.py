@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
 from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
+from partibus.client import Client, Message
 from partibus.testing.serve import LiveBroker
 
 WAIT_S = 5
@@ -95,3 +97,17 @@ def test_A4_messages_go_over_websockets_asynchronously(
     websocket: dict[str, Any], queue: str
 ) -> None:
     assert asyncio.run(exchange_async(websocket, queue)) == [b"small", BODY]
+
+
+def test_A4_our_own_client_speaks_tls_on_the_port_that_its_string_names(
+    live_namespace: LiveBroker, queue: str
+) -> None:
+    trust = ssl.create_default_context(cafile=live_namespace.authority)
+    string = live_namespace.tls_connection_string
+    with Client.from_connection_string(string, ssl_context=trust) as client:
+        with client.sender(queue) as sender:
+            sender.send(Message("in TLS"))
+        with client.receiver(queue, max_wait=WAIT_S) as receiver:
+            (message,) = receiver.receive(timeout=WAIT_S)
+            receiver.complete(message)
+            assert message.text == "in TLS"
