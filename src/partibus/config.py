@@ -106,6 +106,8 @@ class Configuration:
     queues: tuple[Section, ...] = ()
     topics: tuple[Section, ...] = ()
     access_rules: tuple[tuple[str, Mapping[str, object]], ...] = ()
+    # None: as they are.
+    limits: Mapping[str, object] | None = None
 
 
 def read_configuration(path: Path) -> Configuration:
@@ -137,7 +139,7 @@ def parse_configuration(content: bytes) -> Configuration:
 
 
 def _namespace(path: str, value: object) -> Configuration:
-    keys = ("Name", "Queues", "Topics", "AuthorizationRules", "Profile", "Partitions")
+    keys = ("Name", "Queues", "Topics", "AuthorizationRules", "Profile", "Partitions", "Limits")
     found = _object(path, value, keys)
     profile = found.get("Profile")
     if profile is not None and profile not in PROFILE_NAMES:
@@ -160,6 +162,7 @@ def _namespace(path: str, value: object) -> Configuration:
             f"{path}.Topics", found.get("Topics", []), ("Subscriptions", "Rules"), access=True
         ),
         access_rules=_access_rules(path, found),
+        limits=_object(f"{path}.Limits", found["Limits"]) if "Limits" in found else None,
     )
 
 

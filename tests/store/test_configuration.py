@@ -11,6 +11,7 @@ import pytest
 
 from partibus.broker.access import ALL_RIGHTS, AccessRule, Right
 from partibus.broker.descriptions import QueueDescription
+from partibus.broker.errors import QuotaExceeded
 from partibus.broker.rule_descriptions import SqlFilter
 from partibus.config import ConfigurationError, parse_configuration
 from partibus.store.catalog import Catalog, NamespaceSettings
@@ -239,3 +240,17 @@ def test_the_profile_of_the_file_becomes_the_namespaces(catalog: Catalog) -> Non
     # A file that does not say leaves it: the next queue is partitioned too.
     apply(catalog, queue("q2"))
     assert catalog.load().entities["q2"].fragments == 4
+
+
+def test_P9_limits_in_the_file_take_the_place_of_the_profiles(catalog: Catalog) -> None:
+    apply(catalog, queue("one"), Limits={"Entities": 2, "PartitionedEntities": 0})
+    assert catalog.load().settings.profile.entities_max == 2
+    apply(catalog, queue("two", EnablePartitioning=True))
+    # They stay while a file says nothing of them, also for who asks at a door.
+    with pytest.raises(QuotaExceeded):
+        catalog.create_queue(QueueDescription("three"), NOW_MS)
+    apply(catalog, Limits={})
+    catalog.create_queue(QueueDescription("three"), NOW_MS)
+    error = refused(catalog, Limits={"Entitys": 1})
+    assert error.path == "UserConfig.Namespaces[0].Limits.Entitys"
+    assert "did you mean Entities?" in error.problem

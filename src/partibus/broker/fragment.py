@@ -374,14 +374,8 @@ class Fragment:
         has, which are `stored`, what is only there. Whoever is locked or deferred stays.
         """
         expired = self.window.take_expired(now_ms)
-        expired += [
-            entry
-            for entry in stored
-            if self.window.is_on_disk_only(entry)
-            and entry.state == State.ACTIVE
-            and self._is_over(entry, now_ms)
-            and self._is_free(entry)
-        ]
+        over = [each for each in stored if self._is_over(each, now_ms) and self._is_free(each)]
+        expired += [e for e in over if e.state == State.ACTIVE and self.window.is_on_disk_only(e)]
         if expired:
             self._aside.update(entry.position for entry in expired)
             self._expire(expired)
@@ -426,9 +420,16 @@ class Fragment:
 
     def cancel_scheduled(self, sequences: list[int], stored: list[Entry]) -> None:
         """Remove scheduled messages before their time: all that were asked for, or none."""
-        entries = self._all_free(sequences, stored, State.SCHEDULED)
-        self._aside.update(entry.position for entry in entries)
-        self._discard(entries)
+        self.discard_stored(self._all_free(sequences, stored, State.SCHEDULED))
+
+    def discard_stored(self, stored: list[Entry]) -> int:
+        """Remove what only the disk has, in any state, unless somebody holds it."""
+        free = [each for each in stored if self._is_free(each)]
+        gone = [e for e in free if e.state != State.ACTIVE or self.window.is_on_disk_only(e)]
+        if gone:
+            self._aside.update(entry.position for entry in gone)
+            self._discard(gone)
+        return len(gone)
 
     def delete_ready(self, count: int, until_ms: int) -> int:
         """Remove messages that wait in memory and were enqueued up to a time, the oldest first."""

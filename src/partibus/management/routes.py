@@ -16,6 +16,7 @@ from partibus.management.atom import dispatch
 from partibus.management.bulk import routes as bulk
 from partibus.management.calls import Service
 from partibus.management.messages import routes as messages
+from partibus.management.operations import routes as operations
 from partibus.management.refusals import Refusals
 from partibus.store import StoreError
 
@@ -29,6 +30,7 @@ def application(service: Service) -> Starlette:
             *metrics.routes(service),
             *fragments.routes(service),
             *bulk.routes(service),
+            *operations.routes(service),
             *messages.routes(service),
             *dispatch.routes(service),
         ],

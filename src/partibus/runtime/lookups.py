@@ -24,6 +24,7 @@ from partibus.runtime.requests import (
     Delivered,
     Lookup,
     Peek,
+    Purge,
     ReceiveDeferred,
     Reply,
     refused,
@@ -32,6 +33,8 @@ from partibus.store import Store
 
 # Contents of all messages that one peek shows.
 PEEK_BYTES_MAX = 256 * 1024
+# Contents of all messages that one step of a purge reads.
+PURGE_BYTES_MAX = 4 * 1024 * 1024
 # With more reads than this waiting for a disk, the next is refused.
 READS_WAITING_MAX = 1024
 # How often the backlog is read for one request to delete messages.
@@ -94,6 +97,13 @@ def look_up(errand: Errand, request: Lookup, answer: Answer) -> None:
             answer,
             lambda entries: answer(Reply(messages=_peeked(errand.fragment, entries, request))),
         )
+    elif isinstance(request, Purge):
+        part = request.sequence, request.count, PURGE_BYTES_MAX
+        errand.find(
+            lambda files: files.browse(number, *part),
+            answer,
+            lambda entries: _purge(errand, request, entries, answer),
+        )
     else:
         sequences = request.sequences
 
@@ -154,6 +164,18 @@ def _receive(errand: Errand, request: ReceiveDeferred, stored: list[Entry], answ
 def _cancel(errand: Errand, request: CancelScheduled, stored: list[Entry], answer: Answer) -> None:
     errand.fragment.cancel_scheduled(request.sequences, stored)
     errand.answer_durable(answer, DONE)
+
+
+def _purge(errand: Errand, request: Purge, stored: list[Entry], answer: Answer) -> None:
+    fragment = errand.fragment
+    deleted = fragment.delete_ready(request.count, request.until_ms)
+    old = [each for each in stored if each.enqueued_ms <= request.until_ms]
+    deleted += fragment.discard_stored(old)
+    reply = Reply(number=deleted, positions=[stored[-1].sequence + 1 if stored else 0])
+    if deleted:
+        errand.answer_durable(answer, reply)
+    else:
+        answer(reply)
 
 
 def _delete(

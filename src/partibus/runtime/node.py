@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from partibus.broker.descriptions import Entity
-from partibus.broker.errors import EntityNotFound, FragmentUnavailable, Refusal
+from partibus.broker.errors import EntityMoved, EntityNotFound, FragmentUnavailable, Refusal
 from partibus.broker.names import name_key
 from partibus.broker.records import SubQueue
 from partibus.broker.settlement import Settlement
@@ -274,13 +274,14 @@ class Node:
         by_id = self.snapshot.by_id
         self.host.entities_changed()
         for entity_id, sender in list(self._senders.items()):
-            sender.entity = by_id.get(entity_id)
-            if sender.entity is None:
+            if not sender.entity_changed(by_id.get(entity_id)):
                 del self._senders[entity_id]
         for receiver in list(self._receivers.values()):
             now = by_id.get(receiver.entity.id)
             if now is None:
                 receiver.lost(EntityNotFound("The messaging entity has been deleted."))
+            elif now.key != receiver.entity.key:
+                receiver.lost(EntityMoved("The messaging entity has another name now."))
             else:
                 receiver.entity_changed(now)
 

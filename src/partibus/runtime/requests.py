@@ -195,6 +195,22 @@ class DeleteReady(msgspec.Struct, tag="g", array_like=True):
     until_ms: int
 
 
+class Purge(msgspec.Struct, tag="gp", array_like=True):
+    """Remove messages of one fragment that nobody holds, in any state, from a number on.
+
+    Answered with how many, and where to go on; 0 where nothing lies behind.
+    """
+
+    store: int
+    entity: int
+    incarnation: int
+    partition: int
+    subqueue: int
+    sequence: int
+    count: int
+    until_ms: int
+
+
 class LastUse(msgspec.Struct, tag="l", array_like=True):
     """When was the entity last used at this node? (Its own question; it is no use.)"""
 
@@ -292,7 +308,7 @@ class Publish(msgspec.Struct, tag="o", array_like=True):
 
 
 # What is asked of one fragment by sequence number or age, not by lock.
-Lookup = Peek | ReceiveDeferred | CancelScheduled | DeleteReady
+Lookup = Peek | ReceiveDeferred | CancelScheduled | DeleteReady | Purge
 
 SessionRequest = (
     AcceptSession
@@ -340,7 +356,8 @@ class Reply(msgspec.Struct, tag="y", array_like=True):
     number: int = 0
     # Tokens whose lock was lost.
     tokens: list[bytes] = []
-    # Where each message of a Send stands, where some were dropped as duplicates: 0 for these.
+    # Where each message of a Send stands, where some were dropped as duplicates: 0 for these. The
+    # number from which a purge goes on.
     positions: list[int] = []
     # What was looked up; without tokens where nothing was locked.
     messages: list[Delivered] = []

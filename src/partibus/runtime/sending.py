@@ -14,6 +14,7 @@ from typing import Protocol
 from partibus.broker.descriptions import Entity
 from partibus.broker.errors import (
     EntityDisabled,
+    EntityMoved,
     EntityNotFound,
     FragmentUnavailable,
     InvalidOperation,
@@ -146,12 +147,23 @@ class Sender:
         self._node = node
         self.entity: Entity | None = entity
         self._spread = Spread(entity.fragments)
+        # What is said where there is no entity any more.
+        self._gone: Refusal = EntityNotFound("The messaging entity is deleted.")
+
+    def entity_changed(self, now: Entity | None) -> bool:
+        """The entity as it is now; whether this sender still sends to it."""
+        assert self.entity is not None
+        if now is not None and now.key != self.entity.key:
+            # Who has attached by the old name means whoever has that name.
+            self._gone, now = EntityMoved("The messaging entity has another name now."), None
+        self.entity = now
+        return now is not None
 
     def send(self, items: list[Item], sent: Sent) -> None:
         """Send messages and batches; sent(ids, refusal) for each group, when it is durable."""
         entity = self.entity
         if entity is None:
-            sent([item[0] for item in items], EntityNotFound("The messaging entity is deleted."))
+            sent([item[0] for item in items], self._gone)
         elif not entity.description.allows_send:
             sent(
                 [item[0] for item in items],
@@ -187,7 +199,7 @@ class Sender:
         keyless = False
         try:
             if entity is None:
-                raise EntityNotFound("The messaging entity is deleted.")
+                raise self._gone
             if not entity.description.allows_send:
                 raise EntityDisabled(
                     f"'{entity.name}' is {entity.description.status}: it takes none."
@@ -326,7 +338,7 @@ class Sender:
         pending.rerouted = True
         entity = self.entity
         if entity is None:
-            pending.sent(pending.ids, EntityNotFound("The messaging entity is deleted."))
+            pending.sent(pending.ids, self._gone)
             return
         tried = pending.tried
         count = sum(len(item[1]) for item in pending.items)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 
-from partibus.broker.access import ALL_RIGHTS, AccessRule, Right, check_access_rule
+from partibus.broker.access import ALL_RIGHTS, AccessRule
 from partibus.broker.descriptions import (
     Description,
     Entity,
@@ -35,7 +35,9 @@ from partibus.broker.names import (
 from partibus.broker.profiles import Profile
 from partibus.broker.rule_descriptions import RuleDescription, default_rule
 from partibus.broker.topics import SubscriptionDescription, TopicDescription
+from partibus.store.access_table import ACCESS_RULES_MAX, AccessTable
 from partibus.store.catalog_file import CatalogFile
+from partibus.store.renaming import rename, swap
 from partibus.store.rule_table import RuleTable
 from partibus.store.snapshot import (
     NAMESPACE,
@@ -48,7 +50,6 @@ from partibus.store.snapshot import (
 __all__ = ["ACCESS_RULES_MAX", "ROOT_RULE", "Catalog", "NamespaceSettings", "Snapshot"]
 
 ROOT_RULE = "RootManageSharedAccessKey"
-ACCESS_RULES_MAX = 12
 
 _COUNT_SUBSCRIPTIONS = "SELECT count(*) FROM entity WHERE topic = ? AND deleted_ms = 0"
 
@@ -56,10 +57,11 @@ _COUNT_SUBSCRIPTIONS = "SELECT count(*) FROM entity WHERE topic = ? AND deleted_
 class Catalog:
     """An open catalog. Every method blocks; changes are durable when they return."""
 
-    __slots__ = ("_data_version", "_file", "_rules", "_snapshot")
+    __slots__ = ("_access", "_data_version", "_file", "_rules", "_snapshot")
 
     def __init__(self, file: CatalogFile) -> None:
         self._file = file
+        self._access = AccessTable(file)
         self._rules = RuleTable(file)
         self._snapshot: Snapshot | None = None
         self._data_version = -1
@@ -79,7 +81,7 @@ class Catalog:
                 catalog._set("version", 1)
                 catalog._set("rules_version", 1)
                 root = AccessRule(ROOT_RULE, new_key(), new_key(), ALL_RIGHTS)
-                catalog._write_rule(NAMESPACE, root)
+                catalog._access.put(NAMESPACE, root)
         return catalog
 
     def another(self) -> Catalog:
@@ -142,6 +144,19 @@ class Catalog:
     def delete(self, entity: Entity, now_ms: int) -> int:
         """Delete an entity of any kind, with everything in it; refused where it is gone."""
         return self._delete(self._existing(entity.name, type(entity.description)), now_ms)
+
+    def rename(self, name: str, new_name: str, now_ms: int) -> int:
+        """Give a queue or topic another name; refused where it is taken or somebody forwards."""
+        with self._changing() as version:
+            rename(self._file, self.load(), self._named(name), new_name, (now_ms, version))
+            return version
+
+    def swap(self, name: str, other: str, now_ms: int) -> int:
+        """Exchange the names of two queues or two topics; access rules stay with the names."""
+        with self._changing() as version:
+            swap(self._file, self._named(name), self._named(other), (now_ms, version))
+            self._set("rules_version", version)
+            return version
 
     def create_subscription(
         self,
@@ -207,21 +222,14 @@ class Catalog:
     def put_access_rule(self, rule: AccessRule, entity: str | None = None) -> int:
         """Add or replace a rule of the namespace or, where one is named, of an entity."""
         with self._changing() as version:
-            scope = self._existing(entity).id if entity else NAMESPACE
-            self._write_rule(scope, rule)
-            ((count,),) = self._file.rows(
-                "SELECT count(*) FROM access_rule WHERE scope = ?", (scope,)
-            )
-            if count > ACCESS_RULES_MAX:
-                raise QuotaExceeded(f"There can be at most {ACCESS_RULES_MAX} access rules here.")
+            self._access.put(self._named(entity).id if entity else NAMESPACE, rule)
             self._set("rules_version", version)
             return version
 
     def delete_access_rule(self, name: str, entity: str | None = None) -> int:
         """Remove a rule; harmless where there is none of this name."""
         with self._changing() as version:
-            scope = self._existing(entity).id if entity else NAMESPACE
-            self._file.rows("DELETE FROM access_rule WHERE scope = ? AND name = ?", (scope, name))
+            self._access.remove(self._named(entity).id if entity else NAMESPACE, name)
             self._set("rules_version", version)
             return version
 
@@ -326,7 +334,7 @@ class Catalog:
                 " WHERE (id = ? OR topic = ?) AND deleted_ms = 0",
                 (now_ms, version, *ids),
             )
-            self._file.rows("DELETE FROM access_rule WHERE scope = ?", (entity.id,))
+            self._access.remove_all(entity.id)
             self._set("rules_version", version)
             return version
 
@@ -334,6 +342,13 @@ class Catalog:
         entity = living_entity(self._file, name)
         if entity is None or not isinstance(entity.description, kind):
             raise EntityNotFound(f"There is no {kind.KIND or 'entity'} named '{name}'.")
+        return entity
+
+    def _named(self, name: str) -> Entity:
+        """A queue or topic."""
+        entity = self._existing(name)
+        if entity.topic:
+            raise EntityNotFound(f"There is no queue or topic named '{name}'.")
         return entity
 
     def _subscription(self, topic: str, name: str) -> Entity:
@@ -361,14 +376,6 @@ class Catalog:
                 f"profile {profile.name} allows."
             )
 
-    def _write_rule(self, scope: int, rule: AccessRule) -> None:
-        check_access_rule(rule)
-        self._file.rows(
-            "INSERT OR REPLACE INTO access_rule(scope, name, primary_key, secondary_key, rights)"
-            " VALUES(?, ?, ?, ?, ?)",
-            (scope, rule.name, rule.primary_key, rule.secondary_key, _write_rights(rule.rights)),
-        )
-
     def _settings(self) -> NamespaceSettings:
         return NamespaceSettings(**json.loads(str(self._get("namespace"))))
 
@@ -391,7 +398,3 @@ class Catalog:
 
 def _text(description: Description) -> str:
     return json.dumps(write_description(description))
-
-
-def _write_rights(rights: Right) -> str:
-    return ",".join(right.name or "" for right in rights)

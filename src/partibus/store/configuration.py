@@ -15,6 +15,7 @@ from partibus.broker.access import AccessRule, Right
 from partibus.broker.access_rules import read_access_rule
 from partibus.broker.descriptions import Entity, read_queue, revise_description
 from partibus.broker.errors import Refusal
+from partibus.broker.limits import with_limits
 from partibus.broker.names import (
     check_entity_name,
     entity_of_address,
@@ -62,6 +63,10 @@ class Applied:
 def declare(configuration: Configuration) -> Declaration:
     """What the file declares; refused with the path of the first key that is wrong."""
     profile = profile_of(configuration.profile or DEFAULT_PROFILE, configuration.partitions)
+    try:
+        profile = with_limits(profile, configuration.limits or {})
+    except InvalidDescription as invalid:
+        raise _error(f"{configuration.path}.Limits", invalid) from invalid
     seen: dict[str, str] = {}
     for queue in configuration.queues:
         with _at(queue):
@@ -181,6 +186,8 @@ def _apply_settings(catalog: Catalog, configuration: Configuration) -> None:
             profile_name=configuration.profile,
             premium_fragments=configuration.partitions,
         )
+    if configuration.limits is not None:
+        wanted = replace(wanted, limits=dict(configuration.limits))
     if wanted != current:
         catalog.change_settings(wanted)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from partibus.broker.access import AccessRule, Right
 from partibus.broker.descriptions import Description, Entity, QueueDescription, read_stored
+from partibus.broker.limits import with_limits
 from partibus.broker.names import name_key, subscription_path
 from partibus.broker.profiles import Profile, profile_of
 from partibus.broker.rule_descriptions import RuleDescription, read_rule
@@ -49,11 +50,13 @@ class NamespaceSettings:
     namespace_id: str = ""
     # 0: before this was kept.
     created_ms: int = 0
+    # What differs from the profile, by the names in configuration files.
+    limits: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def profile(self) -> Profile:
         """The limits of the namespace."""
-        return profile_of(self.profile_name, self.premium_fragments)
+        return with_limits(profile_of(self.profile_name, self.premium_fragments), self.limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +125,12 @@ def read_snapshot(
         entity = _entity(row)
         topics.add(entity.topic)
         rules.pop(entity.id, None)
+        known = by_id.pop(entity.id, None)
+        # Under its former name there may be another entity by now.
+        if known is not None and entities.get(known.key) is known:
+            del entities[known.key]
         if row[-1]:
             deleted.add((entity.id, entity.incarnation))
-            if by_id.pop(entity.id, None):
-                del entities[entity.key]
         else:
             if entity.topic:
                 entity = _of_topic(entity, by_id[entity.topic])
