@@ -201,6 +201,7 @@ def test_what_is_no_token_is_malformed(text: str) -> None:
         ),
         ("sb://host/a%20b", "a b"),
         ("a/b://c", "a/b://c"),
+        ("https://host:443/q/messages?api-version=2024-05", "q/messages"),
     ],
 )
 def test_addresses_in_all_spellings_mean_one_path(text: str, path: str) -> None:

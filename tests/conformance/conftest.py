@@ -49,6 +49,10 @@ def run_program(live_namespace: LiveBroker) -> Callable[..., Kept]:
             )
         environment = os.environ | {
             "SERVICEBUS_CONNECTION_STRING": live_namespace.connection_string,
+            # Administration is in TLS only; what to trust is told in each language's way.
+            "SERVICEBUS_TLS_CONNECTION_STRING": live_namespace.tls_connection_string,
+            "SSL_CERT_FILE": str(live_namespace.authority),
+            "NODE_EXTRA_CA_CERTS": str(live_namespace.authority),
             "ENTITY_PREFIX": f"{language}-",
         }
         done = subprocess.run(

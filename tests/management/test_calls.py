@@ -106,3 +106,17 @@ def test_with_dev_no_token_is_needed_but_who_shows_one_is_held_to_it(tmp_path: P
         assert await enter(world, "manage/q", world.token(key="wrong")) == (401, 40103)
 
     in_world(tmp_path, use, HttpSettings("test", dev=True))
+
+
+def test_A3_a_token_may_be_signed_for_the_very_address_that_is_asked(tmp_path: Path) -> None:
+    """As the Go client does; for an address beside it, it is good for nothing."""
+
+    async def use(world: World) -> None:
+        path = "/$namespaceinfo?api-version=2024-05"
+        good = world.token(path.removeprefix("/"))
+        assert (await world.ask("GET", path, Authorization=good))[0] == 200
+        for other in ("$namespace", "$namespaceinfo2", "q"):
+            token = world.token(other)
+            assert (await world.ask("GET", path, Authorization=token))[0] == 401
+
+    in_world(tmp_path, use)

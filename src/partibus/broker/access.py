@@ -118,11 +118,12 @@ def resource_path(uri: str) -> str:
 
     Scheme, host and port go: clients spell the same namespace as `sb`, `amqp`, `amqps` or `http`,
     with and without a port, and reach it under more than one host name. Names compare without
-    regard to case.
+    regard to case. The Go client signs the whole URL of a request, with its query.
     """
     scheme, separator, rest = uri.partition("://")
     if separator and "/" not in scheme:
         _, _, rest = rest.partition("/")
+        rest = rest.partition("?")[0]
     else:
         rest = uri
     return unquote(rest).strip("/").lower()

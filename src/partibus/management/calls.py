@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from partibus.broker.access import Right, resource_path, rights_allow
+from partibus.broker.access import Right, covers, resource_path, rights_allow
 from partibus.broker.errors import OperationTimedOut, Unauthorized
 from partibus.management.connection import HttpConnection
 from partibus.management.refusals import BodyTooLarge, MethodNotAllowed
@@ -76,14 +76,17 @@ class Call:
         """
         header = token or self.request.headers.get("authorization")
         if header is not None:
-            self._check(header, right, path)
+            self._check(header, right, resource_path(path), is_own=token is None)
         elif not self.service.settings.dev:
             raise Unauthorized("MissingToken: The request has no Authorization header.")
 
-    def _check(self, token: str, right: Right, path: str) -> None:
+    def _check(self, token: str, right: Right, path: str, *, is_own: bool) -> None:
         now_ms = self.service.clock.now_ms()
         dev = self.service.settings.dev
-        grant = check_grant(self.node, token, resource_path(path), now_ms, dev=dev)
+        # Some clients sign for the entity, others for the very address that they ask.
+        address = resource_path(self.request.url.path)
+        part = address if is_own and covers(path, address) else None
+        grant = check_grant(self.node, token, path, now_ms, dev=dev, part=part)
         if not rights_allow(grant.rights, right):
             names = ", ".join(str(each.name).capitalize() for each in right)
             raise Unauthorized(f"Unauthorized access. '{names}' claim(s) are required.")

@@ -45,11 +45,16 @@ def namespace_rules(snapshot: Snapshot, *, dev: bool) -> list[AccessRule]:
     return [*rules, EMULATOR_RULE] if dev else rules
 
 
-def check_grant(node: Known, token: str, path: str, now_ms: int, *, dev: bool) -> Grant:
-    """What a token grants on a path (as resource_path spells it). Raises where it does not."""
+def check_grant(
+    node: Known, token: str, path: str, now_ms: int, *, dev: bool, part: str | None = None
+) -> Grant:
+    """What a token grants on a path (as resource_path spells it). Raises where it does not.
+
+    It may be signed for that path or, where one is named, for a part of what lies below it.
+    """
     # A rule or key may have been made, or taken away, a moment ago at another node.
     node.refresh()
-    return check_token(token, path, scopes_at(node, path, dev=dev), now_ms)
+    return check_token(token, part or path, scopes_at(node, path, dev=dev), now_ms)
 
 
 def is_revoked(node: Known, grant: Grant, *, dev: bool) -> bool:

@@ -10,12 +10,17 @@ import (
 	"strings"
 	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus/admin"
 )
 
 const patience = 20 * time.Second
 
-type entities struct{ queue, sessions string }
+type entities struct {
+	queue, sessions string
+	partitioned     bool
+}
 
 type scenario struct {
 	name string
@@ -36,6 +41,8 @@ var scenarios = []scenario{
 	{"a-session-keeps-order-and-state", sessionState},
 	{"the-next-session-that-has-messages", nextSession},
 	{"an-unknown-queue-is-not-found", unknownQueue},
+	{"a-topic-copies-by-its-rules", topic},
+	{"an-administrator-makes-changes-and-deletes", administration},
 }
 
 func main() {
@@ -51,7 +58,7 @@ func main() {
 		queue := os.Getenv("ENTITY_PREFIX") + kind
 		for _, each := range scenarios {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
-			err := each.run(ctx, client, entities{queue, queue + "-sessions"})
+			err := each.run(ctx, client, entities{queue, queue + "-sessions", kind == "partitioned"})
 			cancel()
 			if err == nil {
 				fmt.Printf("ok %s/%s\n", kind, each.name)
@@ -416,4 +423,114 @@ func unknownQueue(ctx context.Context, client *azservicebus.Client, _ entities) 
 	var refused *azservicebus.Error
 	isNotFound := errors.As(err, &refused) && refused.Code == azservicebus.CodeNotFound
 	return expect(isNotFound, "another answer: %v", err)
+}
+
+// It speaks HTTPS only; whom to trust is in SSL_CERT_FILE.
+func administrator() (*admin.Client, error) {
+	return admin.NewClientFromConnectionString(os.Getenv("SERVICEBUS_TLS_CONNECTION_STRING"), nil)
+}
+
+func administration(ctx context.Context, _ *azservicebus.Client, e entities) error {
+	manager, err := administrator()
+	if err != nil {
+		return err
+	}
+	name := e.queue + "-made"
+	made, err := manager.CreateQueue(ctx, name, &admin.CreateQueueOptions{
+		Properties: &admin.QueueProperties{
+			EnablePartitioning: to.Ptr(e.partitioned), LockDuration: to.Ptr("PT45S")}})
+	if err != nil {
+		return err
+	}
+	_, twice := manager.CreateQueue(ctx, name, nil)
+	properties := made.QueueProperties
+	properties.MaxDeliveryCount = to.Ptr(int32(7))
+	changed, err := manager.UpdateQueue(ctx, name, properties, nil)
+	if err != nil {
+		return err
+	}
+	counts, err := manager.GetQueueRuntimeProperties(ctx, name, nil)
+	if err != nil {
+		return err
+	}
+	isListed := false
+	for pages := manager.NewListQueuesPager(nil); pages.More() && !isListed; {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return err
+		}
+		for _, each := range page.Queues {
+			isListed = isListed || each.QueueName == name
+		}
+	}
+	_, err = manager.DeleteQueue(ctx, name, nil)
+	gone, goneErr := manager.GetQueue(ctx, name, nil)
+	return errors.Join(err, goneErr,
+		expect(*made.EnablePartitioning == e.partitioned, "another partitioning"),
+		expect(*made.LockDuration == "PT45S", "lock %s", *made.LockDuration),
+		expect(twice != nil, "it was made twice"),
+		expect(*changed.MaxDeliveryCount == 7, "count %d", *changed.MaxDeliveryCount),
+		expect(counts.TotalMessageCount == 0, "%d messages", counts.TotalMessageCount),
+		expect(isListed, "it is not listed"),
+		expect(gone == nil, "it is still there"))
+}
+
+func topic(ctx context.Context, client *azservicebus.Client, e entities) error {
+	manager, err := administrator()
+	if err != nil {
+		return err
+	}
+	name := e.queue + "-topic"
+	if _, err = manager.CreateTopic(ctx, name, &admin.CreateTopicOptions{
+		Properties: &admin.TopicProperties{EnablePartitioning: to.Ptr(e.partitioned)}}); err != nil {
+		return err
+	}
+	for _, subscription := range []string{"all", "north"} {
+		if _, err = manager.CreateSubscription(ctx, name, subscription, nil); err != nil {
+			return err
+		}
+	}
+	_, err = manager.CreateRule(ctx, name, "north", &admin.CreateRuleOptions{
+		Name: to.Ptr("only"), Filter: &admin.SQLFilter{Expression: "region = 'north'"},
+		Action: &admin.SQLAction{Expression: "SET seen = 'yes'"}})
+	if err != nil {
+		return err
+	}
+	if _, err = manager.DeleteRule(ctx, name, "north", "$Default", nil); err != nil {
+		return err
+	}
+	for _, region := range []string{"north", "south"} {
+		message := text(region)
+		message.ApplicationProperties = map[string]any{"region": region}
+		if err = send(ctx, client, name, message); err != nil {
+			return err
+		}
+	}
+	all, err := fromSubscription(ctx, client, name, "all", 2)
+	if err != nil {
+		return err
+	}
+	north, err := fromSubscription(ctx, client, name, "north", 1)
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		expect(len(all) == 2, "%d came to all", len(all)),
+		expect(string(north[0].Body) == "north", "body %q", north[0].Body),
+		expect(north[0].ApplicationProperties["seen"] == "yes", "the action was not done"))
+}
+
+func fromSubscription(
+	ctx context.Context, client *azservicebus.Client, topic, subscription string, count int,
+) ([]*azservicebus.ReceivedMessage, error) {
+	receiver, err := client.NewReceiverForSubscription(topic, subscription, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer receiver.Close(ctx)
+	messages, err := take(ctx, receiver, count)
+	for _, each := range messages {
+		err = errors.Join(err, receiver.CompleteMessage(ctx, each, nil))
+	}
+	return messages, err
 }

@@ -22,6 +22,8 @@ PROMISES = (
     "a-session-keeps-order-and-state",
     "the-next-session-that-has-messages",
     "an-unknown-queue-is-not-found",
+    "a-topic-copies-by-its-rules",
+    "an-administrator-makes-changes-and-deletes",
 )
 
 
