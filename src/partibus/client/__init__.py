@@ -6,6 +6,7 @@ the broker behind it. See docs/CLIENT.md.
 
 from partibus.client.async_client import AsyncClient
 from partibus.client.async_receiver import AsyncReceiver
+from partibus.client.async_rules import AsyncRules
 from partibus.client.async_sender import AsyncSender
 from partibus.client.async_session import AsyncSession
 from partibus.client.async_transaction import AsyncTransaction
@@ -38,16 +39,19 @@ from partibus.client.errors import (
 )
 from partibus.client.message import Message, MessageState, ReceivedMessage
 from partibus.client.retrying import RetryPolicy
-from partibus.client.sync_client import Client, Receiver, Sender, Session, Transaction
+from partibus.client.rules import CorrelationFilter, Rule
+from partibus.client.sync_client import Client, Receiver, Rules, Sender, Session, Transaction
 
 __all__ = [
     "AsyncClient",
     "AsyncReceiver",
+    "AsyncRules",
     "AsyncSender",
     "AsyncSession",
     "AsyncTransaction",
     "Client",
     "ConnectionLost",
+    "CorrelationFilter",
     "EntityAlreadyExists",
     "EntityDisabled",
     "EntityNotFound",
@@ -67,6 +71,8 @@ __all__ = [
     "ReceivedMessage",
     "Receiver",
     "RetryPolicy",
+    "Rule",
+    "Rules",
     "Sender",
     "ServerBusy",
     "ServiceFailed",

@@ -13,6 +13,7 @@ from weakref import WeakSet
 
 from partibus.client import requests
 from partibus.client.async_receiver import AsyncReceiver, Place
+from partibus.client.async_rules import AsyncRules
 from partibus.client.async_sender import AsyncSender
 from partibus.client.async_session import AsyncSession, accept_session
 from partibus.client.async_transaction import AsyncTransaction
@@ -145,6 +146,10 @@ class AsyncClient:
         while page := await self._line.perform(attempt):
             found += page
         return found
+
+    def rules(self, subscription: str | None = None) -> AsyncRules:
+        """The rules of a subscription (`topic/Subscriptions/name`)."""
+        return AsyncRules(self._line, self._named(subscription))
 
     def transaction(self, *, ambient: bool = True) -> AsyncTransaction:
         """Sends and settlements that happen together or not at all: `async with` it.

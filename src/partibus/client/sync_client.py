@@ -12,6 +12,7 @@ from types import TracebackType
 
 from partibus.client.async_client import AsyncClient, Mode, SubQueue
 from partibus.client.async_receiver import AsyncReceiver, Messages
+from partibus.client.async_rules import AsyncRules
 from partibus.client.async_sender import AsyncSender
 from partibus.client.async_session import AsyncSession
 from partibus.client.async_transaction import AsyncTransaction
@@ -19,6 +20,7 @@ from partibus.client.line import OPERATION_TIMEOUT_S
 from partibus.client.loop_thread import LoopThread
 from partibus.client.message import Message, ReceivedMessage
 from partibus.client.retrying import RetryPolicy
+from partibus.client.rules import CorrelationFilter, Rule
 
 
 class Transaction:
@@ -234,6 +236,34 @@ class Session(Receiver):
         return self._thread.wait(self._session.renew())
 
 
+class Rules:
+    """Which messages a subscription takes, and what becomes of them. Needs the right Manage."""
+
+    def __init__(self, thread: LoopThread, inner: AsyncRules) -> None:
+        self._thread = thread
+        self._inner = inner
+
+    def add(
+        self,
+        name: str,
+        filter: str | CorrelationFilter = "1=1",
+        *,
+        action: str | None = None,
+        transaction: Transaction | None = None,
+    ) -> None:
+        """Add a rule: SQL, or values that properties must have, and perhaps an SQL action."""
+        inner = _inner(transaction)
+        self._thread.wait(self._inner.add(name, filter, action=action, transaction=inner))
+
+    def remove(self, name: str, *, transaction: Transaction | None = None) -> None:
+        """Remove a rule; a new subscription has one, `$Default`, that takes every message."""
+        self._thread.wait(self._inner.remove(name, transaction=_inner(transaction)))
+
+    def list(self) -> list[Rule]:
+        """All rules, the oldest first."""
+        return self._thread.wait(self._inner.list())
+
+
 class Client:
     """A connection to a namespace, with a thread that keeps it. Use it as a context manager."""
 
@@ -329,6 +359,10 @@ class Client:
     def list_sessions(self, entity: str | None = None) -> list[str]:
         """The ids of the sessions that have messages or state."""
         return self._thread.wait(self._inner.list_sessions(entity))
+
+    def rules(self, subscription: str | None = None) -> Rules:
+        """The rules of a subscription (`topic/Subscriptions/name`)."""
+        return Rules(self._thread, self._inner.rules(subscription))
 
     def transaction(self, *, ambient: bool = True) -> Transaction:
         """Sends and settlements that happen together or not at all: `with` it.
