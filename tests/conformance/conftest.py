@@ -47,6 +47,8 @@ def run_program(live_namespace: LiveBroker) -> Callable[..., Kept]:
             live_namespace.create_queue(
                 f"{name}-sessions", enable_partitioning=is_partitioned, requires_session=True
             )
+            topic = live_namespace.create_topic(f"{name}-topic", enable_partitioning=is_partitioned)
+            live_namespace.create_subscription(topic, "sub")
         environment = os.environ | {
             "SERVICEBUS_CONNECTION_STRING": live_namespace.connection_string,
             # Administration is in TLS only; what to trust is told in each language's way.

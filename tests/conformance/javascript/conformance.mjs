@@ -216,6 +216,37 @@ const scenarios = {
     await receiver.close();
   },
 
+  async "rules-choose-messages"({ topic }) {
+    const manager = client.createRuleManager(topic, "sub");
+    await manager.createRule("red", { sqlExpression: "color = 'red'" }, { sqlExpression: "SET n = n + 1" });
+    await manager.createRule("orders", { subject: "order", applicationProperties: { color: "blue" } });
+    await manager.deleteRule("$Default");
+    await assert.rejects(manager.createRule("bad", { sqlExpression: "color =" }), /position 8/);
+    const rules = [];
+    for await (const rule of manager.listRules()) {
+      rules.push(rule);
+    }
+    assert.deepEqual(rules.map((rule) => rule.name), ["red", "orders"]);
+    assert.equal(rules[0].filter.sqlExpression, "color = 'red'");
+    assert.equal(rules[0].action.sqlExpression, "SET n = n + 1");
+    assert.equal(rules[1].filter.subject, "order");
+    assert.deepEqual(rules[1].filter.applicationProperties, { color: "blue" });
+    await send(
+      topic,
+      { body: "a", applicationProperties: { color: "red", n: 1 } },
+      { body: "b", applicationProperties: { color: "green", n: 1 } },
+      { body: "c", applicationProperties: { color: "blue", n: 1 }, subject: "order" },
+    );
+    const receiver = client.createReceiver(topic, "sub");
+    const messages = await take(receiver, 2);
+    for (const message of messages) {
+      await receiver.completeMessage(message);
+    }
+    await receiver.close();
+    const found = messages.map(({ body, applicationProperties: { n, RuleName } }) => [body, n, RuleName]);
+    assert.deepEqual(found.sort(), [["a", 2, "red"], ["c", 1, undefined]]);
+  },
+
   async "an-unknown-queue-is-not-found"() {
     const sender = client.createSender("there-is-no-such-queue");
     await assert.rejects(sender.sendMessages({ body: "lost" }), { code: "MessagingEntityNotFound" });
@@ -226,7 +257,7 @@ const scenarios = {
 let failed = 0;
 for (const kind of ["conventional", "partitioned"]) {
   const queue = `${process.env.ENTITY_PREFIX}${kind}`;
-  const entities = { queue, sessions: `${queue}-sessions`, kind };
+  const entities = { queue, sessions: `${queue}-sessions`, topic: `${queue}-topic`, kind };
   for (const [name, run] of Object.entries(scenarios)) {
     try {
       await run(entities);

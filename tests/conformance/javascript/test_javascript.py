@@ -22,6 +22,7 @@ PROMISES = (
     "subscribe-gives-what-comes",
     "a-session-keeps-order-and-state",
     "the-next-session-that-has-messages",
+    "rules-choose-messages",
     "an-unknown-queue-is-not-found",
 )
 
