@@ -218,3 +218,20 @@ def test_T7_rules_change_in_a_transaction_of_a_conventional_topic_only(client: A
     number = link.send(b"x", payload(b"m"), state=TransactionalState(txn_id, None))
     client.world.settle()
     assert isinstance(client.outcomes(link)[number], Rejected)
+
+
+def test_A3_a_token_for_the_management_of_a_subscription_is_enough(world: Any) -> None:
+    # The JavaScript client shows no other for its rule manager.
+    world.create_topic("t", "s")
+    client = world.connect()
+    audience = f"sb://host/{SUBSCRIPTION}/$management"
+    assert client.put_token(audience, client.token(audience)) == 202
+    assert add(client, "blue", BLUE) == (200, None)
+    link = client.receiver(SUBSCRIPTION)
+    assert client.error_of(link)[0] == "amqp:unauthorized-access"
+
+
+def test_the_dead_letters_of_a_subscription_have_no_rules(client: Any) -> None:
+    path = f"{SUBSCRIPTION}/$DeadLetterQueue"
+    answer = ask(client, "enumerate-rules", {"top": Int(1), "skip": Int(0)}, path)
+    assert status(answer) == (400, "amqp:not-allowed")

@@ -20,6 +20,7 @@ from partibus.broker.errors import (
 from partibus.broker.transactions import Transaction
 from partibus.engine.delivery import Delivery
 from partibus.engine.link import ReceiverLink
+from partibus.gateway.addresses import MANAGEMENT
 from partibus.gateway.bindings import Binding, Carrier
 from partibus.runtime.catalog_changes import change_rules
 from partibus.runtime.discharging import discharge
@@ -143,7 +144,9 @@ class CoordinatorLink(Binding):
             )
             for key in transaction.settled
         )
-        may_manage = not transaction.rule_changes or claims.allows(entity.key, Right.MANAGE, now_ms)
+        may_manage = not transaction.rule_changes or claims.allows(
+            f"{entity.key}/{MANAGEMENT}", Right.MANAGE, now_ms
+        )
         if not (may_send and may_settle and may_manage):
             raise Unauthorized("The token under which the transaction was begun has ended.")
 

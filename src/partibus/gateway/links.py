@@ -22,7 +22,7 @@ from partibus.broker.errors import (
 from partibus.broker.forwarding import check_receivable
 from partibus.broker.records import SubQueue
 from partibus.engine.link import ReceiverLink, SenderLink
-from partibus.gateway.addresses import Address, NodeKind, read_address
+from partibus.gateway.addresses import MANAGEMENT, Address, NodeKind, read_address
 from partibus.gateway.bindings import Binding, Carrier
 from partibus.gateway.cbs import answer_cbs
 from partibus.gateway.consumer import Consumer
@@ -104,13 +104,15 @@ def _bind_cbs(carrier: Carrier, link: SenderLink | ReceiverLink) -> Binding:
 
 
 def _bind_management(carrier: Carrier, link: SenderLink | ReceiverLink, path: str) -> Binding:
-    _authorise(carrier, path, _EITHER)
+    # Some clients show a token for this node and none for its entity.
+    node_path = f"{path}/{MANAGEMENT}"
+    _authorise(carrier, node_path, _EITHER)
     entity, subqueue = carrier.node.resolve(path)
     link.accept(max_message_size=UNLIMITED_SIZE)
     if isinstance(link, SenderLink):
-        return ResponseLink(carrier, link, path, _EITHER, may_idle_out=True)
+        return ResponseLink(carrier, link, node_path, _EITHER, may_idle_out=True)
     answer = partial(answer_management, carrier, entity, subqueue)
-    return RequestLink(carrier, link, path, _EITHER, answer, may_idle_out=True)
+    return RequestLink(carrier, link, node_path, _EITHER, answer, may_idle_out=True)
 
 
 def _bind_publisher(carrier: Carrier, link: ReceiverLink, attach: Attach, path: str) -> Publisher:

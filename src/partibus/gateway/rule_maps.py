@@ -108,9 +108,10 @@ def _read_filter(found: object) -> Filter:
         return FalseFilter()
     if name == "sql-filter":
         expression = _expression(fields, name)
-        if expression == _EVERYTHING:
-            return TrueFilter()
-        return FalseFilter() if expression == _NOTHING else SqlFilter(expression)
+        plain = "".join(expression.split())
+        if plain in (_EVERYTHING, _NOTHING):
+            return TrueFilter() if plain == _EVERYTHING else FalseFilter()
+        return SqlFilter(expression)
     if name == "correlation-filter":
         return _read_correlation(_either(fields, name, (*_CORRELATION, "properties")))
     raise InvalidArgument(f"The filter is none of {', '.join(_FILTERS)}.")
@@ -136,7 +137,7 @@ def _read_action(found: object) -> SqlAction | None:
     if isinstance(found, Described) and _type_name(found.descriptor) == "empty-rule-action":
         return None
     expression = _expression(found, "sql-rule-action")
-    return SqlAction(expression) if expression else None
+    return SqlAction(expression) if expression.strip() else None
 
 
 def _expression(found: object, name: str) -> str:
