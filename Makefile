@@ -4,6 +4,7 @@
 #   make test    run the tests
 #   make check   what must pass before a change is proposed: style, types, imports, tests
 #   make bench   measure beside RabbitMQ (make bench QUICK=1 for a first look)
+#   make bench-spark   measure Spark with the broker
 #   make chaos   kill and pause real processes under load
 #   make clean   remove what was made here (not ./data)
 
@@ -24,7 +25,7 @@ RUNTIME := $(VENV)/.installed
 DEVELOPMENT := $(VENV)/.installed-dev
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: run test check lint format bench chaos clean
+.PHONY: run test check lint format bench bench-spark chaos clean
 
 run: $(RUNTIME)
 	$(BIN)/partibus serve --data $(DATA) $(ARGS)
@@ -46,6 +47,9 @@ format: $(DEVELOPMENT)
 
 bench: $(DEVELOPMENT)
 	$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(ARGS)
+
+bench-spark: $(DEVELOPMENT)
+	$(BIN)/python -m benchmarks.spark $(ARGS)
 
 chaos: $(DEVELOPMENT)
 	CHAOS_ROUNDS=$(ROUNDS) CHAOS_SEED=$(SEED) $(BIN)/python -m pytest tests/chaos $(ARGS)

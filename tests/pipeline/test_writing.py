@@ -137,3 +137,15 @@ def test_S1_a_stream_is_written_once_though_its_batch_runs_again(
     assert len(found) == len(set(found))
     assert set(found) == first | second
     assert json.loads((checkpoint / "metadata").read_text())["id"]
+
+
+def test_S1_a_topic_is_written_and_its_subscription_is_read(
+    spark: SparkSession, queue: Queue
+) -> None:
+    queue.broker.create_topic("news", enable_partitioning=True)
+    queue.broker.create_subscription("news", "all")
+    place = {"connectionString": queue.broker.connection_string, "topic": "news"}
+    frame = spark.range(40).selectExpr("concat('id-', id) AS messageId", "'x' AS body")
+    frame.write.format("servicebus").options(**place).mode("append").save()
+    found = spark.read.format("servicebus").options(**place, subscription="all").load()
+    assert sorted(row.messageId for row in found.collect()) == sorted(f"id-{n}" for n in range(40))

@@ -38,9 +38,9 @@ def test_S1_a_reader_sees_what_is_durable_while_the_owner_goes_on(store: SqliteS
 
     commit(store, 6, [entry(6)])
 
-    assert [row.position for row in reader.rows(1, 2, 100)] == [3, 4, 5, 6]
-    assert [row.content for row in reader.rows(1, 2, 4)] == [b"b3", b"b4"]
-    assert reader.rows(1, 6, 100) == []
+    assert list(reader.rows(1, 2, 100).position) == [3, 4, 5, 6]
+    assert list(reader.rows(1, 2, 4).content) == [b"b3", b"b4"]
+    assert len(reader.rows(1, 6, 100)) == 0
     reader.close()
     store.close()
 
@@ -49,7 +49,7 @@ def test_S1_scheduled_messages_are_not_there_yet(store: SqliteStore) -> None:
     commit(store, 1, [entry(1, state=State.SCHEDULED), entry(2)], created=True)
     reader = StoreFile(store.path)
     assert reader.first(1) == (2, 1000)
-    assert [row.position for row in reader.rows(1, 0, 10)] == [2]
+    assert list(reader.rows(1, 0, 10).position) == [2]
 
 
 def test_S1_many_messages_come_in_bounded_steps(store: SqliteStore) -> None:
@@ -58,7 +58,7 @@ def test_S1_many_messages_come_in_bounded_steps(store: SqliteStore) -> None:
     reader = StoreFile(store.path)
     first = reader.rows(1, 0, count)
     assert len(first) == ROWS_MAX
-    assert len(reader.rows(1, first[-1].position, count)) == 10
+    assert len(reader.rows(1, first.position[-1], count)) == 10
 
 
 def test_S2_a_time_is_found_among_messages_with_gaps(store: SqliteStore) -> None:

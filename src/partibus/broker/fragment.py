@@ -215,6 +215,11 @@ class Fragment:
         assert self.marks is not None, "they are read before they are changed"
         self.marks[source] = self._stage().marks[source] = high
 
+    def establish(self) -> None:
+        """Exist durably, also without messages."""
+        if self._created:
+            self._stage()
+
     def produce(self, writer: str, batch: int, published: int) -> None:
         """With what is staged now, so many messages of a bulk writer's batch are published."""
         self._stage().produced[writer] = batch, published

@@ -78,13 +78,21 @@ class Door:
 
     # What can be asked ------------------------------------------------------------------------
 
-    def positions(self, at_ms: int | None = None) -> dict[str, Any]:
+    def positions(self, at_ms: int | None = None, reader: str = "") -> dict[str, Any]:
         """First and last position of every fragment, and what the entity is."""
         query = {} if at_ms is None else {"at": str(at_ms)}
+        if reader:
+            query["reader"] = reader
         found: dict[str, Any] = self.ask("GET", "/fragments", query)
         return found
 
-    def messages(self, asked: Range, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    def move(self, reader: str, positions: dict[int, int]) -> None:
+        """Tell up to where a named reader has read."""
+        self.ask("PUT", f"/readers/{quote(reader, safe='')}", None, json.dumps(positions).encode())
+
+    def messages(
+        self, asked: Range, columns: list[str], reader: str = ""
+    ) -> Iterator[pa.RecordBatch]:
         """The messages of a range, in order, each once."""
         import pyarrow as pa
 
@@ -93,6 +101,8 @@ class Door:
         while after < asked.upto:
             path = f"/fragments/{asked.fragment}/messages"
             query = {"after": str(after), "upto": str(asked.upto), "columns": ",".join(wanted)}
+            if reader:
+                query["reader"] = reader
             response = self._request("GET", path, query)
             try:
                 with pa.ipc.open_stream(response) as stream:

@@ -13,6 +13,9 @@ from typing import Any
 
 from partibus.pipeline.door import Range
 
+# What the broker says of a reader for which it could not keep any more.
+LOST = -1
+
 
 class DataLoss(Exception):
     """Messages that should be readable are not, and the broker cannot say where they went."""
@@ -30,6 +33,8 @@ class Fragment:
     before: int | None = None
     messages: int = 0
     bytes: int = 0
+    # Up to where the named reader has read, where one was named; LOST: it lost its place.
+    reader: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,7 @@ class Standing:
                 Fragment(
                     each["fragment"], each["first"], each["last"], each.get("before"),
                     each.get("active", 0) + each.get("deferred", 0), each.get("bytes", 0),
+                    each.get("reader"),
                 )
                 for each in found
                 if "unavailable" not in each
@@ -70,6 +76,11 @@ class Standing:
     def end(self) -> Offsets:
         """After the last message."""
         return self.offsets({each.number: each.last for each in self.fragments})
+
+    @property
+    def is_place_lost(self) -> bool:
+        """Whether the named reader was too far behind for what the broker keeps."""
+        return any(each.reader == LOST for each in self.fragments)
 
     def at_time(self) -> Offsets:
         """Before the first message of the time that was asked about."""

@@ -18,6 +18,7 @@ from partibus.client.encoding import to_ms
 
 EARLIEST = "earliest"
 LATEST = "latest"
+NAME_MAX = 128
 COUNTER_MASK = (1 << 48) - 1
 
 _ALIASES = {"maxoffsetspertrigger": "maxmessagespertrigger"}
@@ -162,8 +163,8 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     )
     if options.mode == "consume":
         raise WrongOption("mode 'consume' is not served yet; 'browse' is")
-    if options.reader_name:
-        raise WrongOption("option 'readerName' is not served yet")
+    if len(options.reader_name) > NAME_MAX:
+        raise WrongOption(f"option 'readerName' has at most {NAME_MAX} characters")
     return options
 
 

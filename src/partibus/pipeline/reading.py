@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -23,8 +24,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from partibus.pipeline.door import Door, DoorUnavailable, Range
-from partibus.pipeline.offsets import Offsets, Standing, checked, limited, span
-from partibus.pipeline.options import EARLIEST, LATEST, Place, Positions, ReadOptions
+from partibus.pipeline.offsets import DataLoss, Offsets, Standing, checked, limited, span
+from partibus.pipeline.options import EARLIEST, LATEST, Positions, ReadOptions
 from partibus.pipeline.planning import deal
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ STANDING_S_MAX = 0.05
 # How long a reader waits for fragments that do not answer, where it needs all of them.
 FRAGMENTS_S_MAX = 30.0
 FRAGMENTS_PAUSE_S = 0.5
+# How often a named reader tells where it is, between its batches.
+HOLD_S = 1.0
 
 
 class Ranges(InputPartition):
@@ -47,12 +50,14 @@ class Ranges(InputPartition):
         self.ranges = ranges
 
 
-def read_ranges(place: Place, columns: list[str], asked: Ranges) -> Iterator[pa.RecordBatch]:
+def read_ranges(
+    options: ReadOptions, columns: list[str], asked: Ranges
+) -> Iterator[pa.RecordBatch]:
     """In an executor: the messages of some ranges."""
     _freeze()
-    with Door(place) as door:
+    with Door(options.place) as door:
         for each in asked.ranges:
-            yield from door.messages(each, columns)
+            yield from door.messages(each, columns, options.reader_name)
 
 
 def partitions(ranges: list[Range], options: ReadOptions) -> list[Ranges]:
@@ -116,7 +121,7 @@ class BrowsingReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In an executor."""
         assert isinstance(partition, Ranges)
-        return read_ranges(self._options.place, self._columns, partition)
+        return read_ranges(self._options, self._columns, partition)
 
 
 class BrowsingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -130,6 +135,7 @@ class BrowsingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Where a query ends that reads what is available now.
         self._target: Offsets | None = None
         self._waiting_since_s: float | None = None
+        self._held_s = 0.0
 
     def __getstate__(self) -> dict[str, Any]:
         # Connections do not travel to executors.
@@ -141,6 +147,8 @@ class BrowsingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query begins."""
         options = self._options
         start = boundary(self._doors(), options.starting or LATEST, options.starting_ms)
+        if options.reader_name:
+            self._doors().move(options.reader_name, start.positions)
         return start.plain()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
@@ -157,6 +165,8 @@ class BrowsingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the next batch ends. Everything up to `start` is done."""
         standing = self._stands()
         given = Offsets.read(start)
+        if self._options.reader_name:
+            self._hold(given, standing)
         begin = checked(given, standing, fail=self._options.fail_on_data_loss)
         end = self._end(begin, standing)
         if self._is_too_little(span(begin, end)):
@@ -183,7 +193,9 @@ class BrowsingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return partitions(ranges, self._options) or [Ranges([])]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing is kept for a reader without a name."""
+        """Everything up to here is done: nothing of it need be kept for a named reader."""
+        if self._options.reader_name:
+            self._doors().move(self._options.reader_name, Offsets.read(end).positions)
 
     def stop(self) -> None:
         """Spark does not always call this."""
@@ -198,10 +210,32 @@ class BrowsingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _stands(self) -> Standing:
         now_s = time.monotonic()
         if self._standing is None or now_s - self._standing[0] > STANDING_S_MAX:
-            self._standing = now_s, Standing.read(self._doors().positions())
+            self._standing = now_s, self._standing_now()
             for number, why in self._standing[1].unavailable.items():
                 log.warning("fragment %d cannot be read now and is waited for: %s", number, why)
         return self._standing[1]
+
+    def _standing_now(self) -> Standing:
+        return Standing.read(self._doors().positions(None, self._options.reader_name))
+
+    def _hold(self, start: Offsets, standing: Standing) -> None:
+        """Tell the broker now and then how far we are; Spark's commit comes a batch late."""
+        name, door = self._options.reader_name, self._doors()
+        if standing.is_place_lost:
+            if self._options.fail_on_data_loss:
+                raise DataLoss(
+                    f"the reader '{name}' was so far behind that the broker could not keep "
+                    "messages for it any longer, so some may be gone; start with a new checkpoint "
+                    "and another readerName, or set failOnDataLoss=false"
+                )
+            log.warning("the reader %r lost its place and may have missed messages", name)
+            door.ask("DELETE", f"/readers/{quote(name, safe='')}")
+        now_s = time.monotonic()
+        # A query that ends by itself has no later time to tell it.
+        is_time = self._target is not None or now_s - self._held_s >= HOLD_S
+        if is_time and start.is_same_life(standing):
+            self._held_s = now_s
+            door.move(name, start.positions)
 
     def _end(self, begin: Offsets, standing: Standing) -> Offsets:
         # A fragment that does not answer stays where it is.
@@ -247,7 +281,7 @@ class BrowsingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one task."""
         assert isinstance(partition, Ranges)
-        return read_ranges(self._options.place, self._columns, partition)
+        return read_ranges(self._options, self._columns, partition)
 
 
 _is_frozen = False

@@ -19,6 +19,7 @@ from partibus.broker.topic_fragment import TopicFragment
 from partibus.runtime.arrivals import Arrivals
 from partibus.runtime.census import Census
 from partibus.runtime.clock import Clock
+from partibus.runtime.cursors import move_cursor
 from partibus.runtime.discharging import Discharging, nothing_done
 from partibus.runtime.dispenser import Dispenser, Origin, Subscriber
 from partibus.runtime.driver import Driver
@@ -30,6 +31,7 @@ from partibus.runtime.measuring import Measured, measure_node, write_measure
 from partibus.runtime.publishing import Publications
 from partibus.runtime.requests import (
     DONE,
+    Bulk,
     Count,
     Credit,
     Discard,
@@ -39,6 +41,7 @@ from partibus.runtime.requests import (
     LastUse,
     Lookup,
     Measure,
+    MoveCursor,
     Publish,
     Rare,
     Renew,
@@ -150,14 +153,22 @@ class Host:
             driver, via = self.target(request, request.partition)
             self.used(request.entity)
             self.forwarder.handle(driver, via, request, answer)
-        elif isinstance(request, Publish):
-            self.used(request.entity)
-            self._publications.begin(*self.target(request, request.partition), request, answer)
+        elif isinstance(request, Bulk):
+            self._handle_bulk(request, answer)
         elif isinstance(request, Reserve):
             driver, fragment = self.target(request, request.partition)
             answer(self._reservations.reserve(driver, fragment, request.count))
         elif isinstance(request, Discard):
             self._discard(request, origin, answer)
+
+    def _handle_bulk(self, request: Bulk, answer: Answer) -> None:
+        if isinstance(request, Publish):
+            self.used(request.entity)
+            self._publications.begin(*self.target(request, request.partition), request, answer)
+            return
+        driver, entity = self._place(request, request.partition)
+        key = FragmentKey(entity.id, entity.incarnation, request.partition, request.subqueue)
+        move_cursor(driver, driver.fragment(key, entity.description), request, answer)
 
     def forget(self, origin: Origin) -> None:
         """A gateway is gone: its receivers with it. What they hold comes back when locks end."""
@@ -179,7 +190,9 @@ class Host:
         key = FragmentKey(request.entity, request.incarnation, partition, SubQueue.ACTIVE)
         return driver, driver.fragment(key, entity.description)
 
-    def _place(self, request: ToFragment | Lookup, partition: int) -> tuple[Driver, Entity]:
+    def _place(
+        self, request: ToFragment | Lookup | MoveCursor, partition: int
+    ) -> tuple[Driver, Entity]:
         driver = self._driver(request.store)
         entity = self._entity(request.entity)
         if entity is None or entity.incarnation != request.incarnation:

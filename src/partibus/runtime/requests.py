@@ -307,6 +307,18 @@ class Publish(msgspec.Struct, tag="o", array_like=True):
     files: list[tuple[str, int]]
 
 
+class MoveCursor(msgspec.Struct, tag="mc", array_like=True):
+    """A named reader has read a fragment up to here; None: it is no more."""
+
+    store: int
+    entity: int
+    incarnation: int
+    partition: int
+    subqueue: int
+    reader: str
+    position: int | None
+
+
 # What is asked of one fragment by sequence number or age, not by lock.
 Lookup = Peek | ReceiveDeferred | CancelScheduled | DeleteReady | Purge
 
@@ -321,6 +333,7 @@ SessionRequest = (
 )
 
 Receiving = Subscribe | Credit | Drain | Unsubscribe
+Bulk = Publish | MoveCursor
 # What names one active fragment, made where it is new; and what is not asked often.
 ToFragment = (
     Send
@@ -334,7 +347,7 @@ ToFragment = (
     | Reserve
 )
 Told = LastUse | Count | Measure
-Rare = Lookup | Told | Discard | SessionRequest | Forward | SendVia | Publish | Reserve
+Rare = Lookup | Told | Discard | SessionRequest | Forward | SendVia | Bulk | Reserve
 Request = Send | Settle | Discharge | Renew | Receiving | Rare
 
 

@@ -107,6 +107,18 @@ class Store(Protocol):
     def produced(self, number: int, writer: str) -> tuple[int, int] | None:
         """The last batch of a bulk writer, and how many messages of it are published."""
 
+    def move_cursor(self, number: int, reader: str, position: int | None) -> bool:
+        """Note where a named reader is, or (None) that it is no more; False: there are too many.
+
+        What leaves the fragment behind its place is kept for it, where nobody else sees it.
+        """
+
+    def cursors(self, number: int) -> dict[str, int]:
+        """Up to where the named readers of a fragment have read; -1: they lost their place."""
+
+    def sweep(self, number: int, count: int) -> bool:
+        """Remove some of what was kept for readers that have passed; True while there is more."""
+
     def drop(self, number: int, count: int) -> bool:
         """Remove up to `count` entries of a fragment nobody needs; True once all of it is gone."""
 

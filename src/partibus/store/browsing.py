@@ -7,10 +7,11 @@ start over while somebody reads its old part; nothing is written, locked or remo
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import apsw
 
@@ -24,7 +25,7 @@ from partibus.broker.records import (
     State,
 )
 from partibus.store import StoreError, schema
-from partibus.store.sqlite import CHECKSUM_VFS, load_checksums
+from partibus.store.opening import CHECKSUM_VFS, load_checksums
 
 # Statements are few; files are many.
 STATEMENTS_CACHED_MAX = 16
@@ -42,30 +43,49 @@ _FIRST = (
     "SELECT position, enqueued_ms FROM message WHERE position BETWEEN ? AND ?"  # noqa: S608
     f" AND {_SHOWN} ORDER BY position LIMIT 1"
 )
-_ROWS = (
-    "SELECT position, body, offset, length, kept_length, enqueued_ms, deliveries, state,"  # noqa: S608
-    " expires_ms, sequence, session, due_ms, origin, source, content FROM message"
-    f" WHERE position > ? AND position <= ? AND {_SHOWN} ORDER BY position LIMIT ?"
+# Alike in both tables but for the contents, which lie elsewhere for messages that are there.
+_COLUMNS = (
+    "position, kept_length, enqueued_ms, deliveries, state, expires_ms, sequence, session, origin,"
+    " source, content"
 )
+_RANGE = "WHERE position > ? AND position <= ?"
+_ROWS = (
+    f"SELECT {_COLUMNS}, body, offset, length FROM message {_RANGE}"  # noqa: S608
+    f" AND {_SHOWN} ORDER BY position LIMIT ?"
+)
+_FIRST_KEPT = "SELECT min(position) FROM kept WHERE position BETWEEN ? AND ?"
+_KEPT = f"SELECT {_COLUMNS} FROM kept {_RANGE} ORDER BY position LIMIT ?"  # noqa: S608
+_CURSOR = "SELECT position FROM cursor WHERE number = ? AND reader = ?"
+# Where the contents stand in a row, and the bundle, offset and length behind them.
+_CONTENT, _BODY = 10, 11
 _BODIES = "SELECT id, content FROM body WHERE id BETWEEN ? AND ?"
 _SHARED = "SELECT id, content FROM body WHERE id IN (SELECT value FROM carray(?))"
 
 
-class Row(NamedTuple):
-    """A message as its file has it; `content` is the kept annotations and the bare message."""
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Messages as their file has them, column by column, because that is how they go on.
 
-    position: int
-    content: bytes
-    kept_length: int
-    enqueued_ms: int
-    deliveries: int
-    state: int
-    expires_ms: int | None
-    sequence: int | None
-    session: str | None
-    due_ms: int | None
-    origin: int | None
-    source: str | None
+    `content` is the kept annotations and the bare message of each.
+    """
+
+    position: Sequence[int]
+    kept_length: Sequence[int]
+    enqueued_ms: Sequence[int]
+    deliveries: Sequence[int]
+    state: Sequence[int]
+    expires_ms: Sequence[int | None]
+    sequence: Sequence[int | None]
+    session: Sequence[str | None]
+    origin: Sequence[int | None]
+    source: Sequence[str | None]
+    content: Sequence[bytes]
+
+    def __len__(self) -> int:
+        return len(self.position)
+
+
+NO_ROWS = Rows(*([()] * 11))
 
 
 class StoreFile:
@@ -132,28 +152,64 @@ class StoreFile:
                 low = found[0]
         return min(low, last)
 
-    def rows(self, number: int, after: int, upto: int) -> list[Row]:
-        """The next messages with after < position <= upto; none: there are no more."""
+    def first_kept(self, number: int) -> int | None:
+        """The position of the first message that is kept for readers only."""
         base = number << POSITION_BITS
+        with self._errors():
+            found = self._connection.execute(_FIRST_KEPT, (base, base + POSITION_MAX)).get
+        return None if found is None else cast(int, found) & POSITION_MAX
+
+    def cursor(self, number: int, reader: str) -> int | None:
+        """Up to where a named reader has read; None: it is not known, -1: it lost its place."""
+        with self._errors():
+            return cast(int | None, self._connection.execute(_CURSOR, (number, reader)).get)
+
+    def rows(self, number: int, after: int, upto: int, *, kept: bool = False) -> Rows:
+        """The next messages with after < position <= upto; none: there are no more.
+
+        With `kept`, also those that are there for named readers only.
+        """
+        base = number << POSITION_BITS
+        bounds = (base + after, base + min(upto, POSITION_MAX), ROWS_MAX)
         cursor = self._connection.cursor()
         with self._errors():
             cursor.execute("BEGIN")
             try:
-                found: Any = cursor.execute(
-                    _ROWS, (base + after, base + min(upto, POSITION_MAX), ROWS_MAX)
-                ).fetchall()
-                found = _within(found)
+                found: Any = _within(cursor.execute(_ROWS, bounds).fetchall())
                 bodies: Any = dict(_bodies(cursor, found))
+                more: Any = cursor.execute(_KEPT, bounds).fetchall() if kept else ()
             finally:
                 cursor.execute("COMMIT")
-        return list(_assembled(found, bodies))
+        rows = _with_contents(found, bodies)
+        return _columns(_merged(rows, more) if more else rows)
 
 
-def _within(found: Any) -> Any:
+def _columns(rows: list[Any]) -> Rows:
+    if not rows:
+        return NO_ROWS
+    keys, *others = zip(*rows, strict=True)
+    return Rows([key & POSITION_MAX for key in keys], *others)
+
+
+def _merged(rows: list[Any], kept: list[Any]) -> list[Any]:
+    """The first of both, in order: only as far as both are known."""
+    ends = [part[-1][0] for part in (rows, kept) if len(part) == ROWS_MAX]
+    if rows and len(rows) < ROWS_MAX and not _is_whole(rows):
+        ends.append(rows[-1][0])
+    found = sorted([*rows, *kept], key=lambda row: row[0])
+    return [row for row in found if row[0] <= min(ends)] if ends else found
+
+
+def _is_whole(rows: list[Any]) -> bool:
+    """Whether these are all that were found, and not cut for their size."""
+    return sum(len(row[_CONTENT]) for row in rows) < BYTES_MAX
+
+
+def _within(found: list[Any]) -> list[Any]:
     """The first rows, up to the one with which their contents reach the limit."""
     size = 0
     for at, row in enumerate(found):
-        size += row[3]
+        size += row[-1]
         if size >= BYTES_MAX:
             return found[: at + 1]
     return found
@@ -166,21 +222,21 @@ def _bodies(cursor: apsw.Cursor, found: Any) -> Any:
     """
     if not found:
         return ()
-    if found[0][1] < 0:
-        wanted = array("q", sorted({row[1] for row in found}))
+    if found[0][_BODY] < 0:
+        wanted = array("q", sorted({row[_BODY] for row in found}))
         return cursor.execute(_SHARED, (apsw.carray(wanted),)).fetchall()
-    return cursor.execute(_BODIES, (found[0][1], found[-1][1])).fetchall()
+    return cursor.execute(_BODIES, (found[0][_BODY], found[-1][_BODY])).fetchall()
 
 
-def _assembled(found: Any, bodies: dict[int, bytes]) -> Iterator[Row]:
-    for (
-        key, body, offset, length, kept_length, enqueued_ms, deliveries, state, expires_ms,
-        sequence, session, due_ms, origin, source, content,
-    ) in found:  # fmt: skip
-        # What was changed is a content of its own, before what is left of the bundle's.
-        own = content or b""
-        content = own + bodies[body][offset : offset + length - len(own)]
-        yield Row(
-            key & POSITION_MAX, content, kept_length, enqueued_ms, deliveries, state, expires_ms,
-            sequence, session, due_ms, origin, source,
-        )  # fmt: skip
+def _with_contents(found: list[Any], bodies: dict[int, bytes]) -> list[Any]:
+    """Each row with its contents in place of where they lie."""
+    return [(*row[:_CONTENT], _content(row, bodies)) for row in found]
+
+
+def _content(row: Any, bodies: dict[int, bytes]) -> bytes:
+    own, body, offset, length = row[_CONTENT:]
+    if own is None:
+        return bodies[body][offset : offset + length]
+    # What was changed is a content of its own, before what is left of the bundle's.
+    changed: bytes = own + bodies[body][offset : offset + length - len(own)]
+    return changed

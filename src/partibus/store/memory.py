@@ -35,7 +35,7 @@ _STALE_MIN = 64
 class _Fragment:
     __slots__ = (
         "base", "counters", "entries", "has_expiring", "has_scheduled", "key", "last", "marks",
-        "order", "outbox", "produced", "stale", "states",
+        "order", "outbox", "produced", "readers", "stale", "states",
     )  # fmt: skip
 
     def __init__(self, key: FragmentKey) -> None:
@@ -51,6 +51,7 @@ class _Fragment:
         # The states of sessions, and when they were set.
         self.states: dict[str, tuple[bytes, int]] = {}
         self.produced: dict[str, tuple[int, int]] = {}
+        self.readers: dict[str, int] = {}
         # Where entries go (of a transfer queue), and up to where entries came (of any other).
         self.outbox: dict[int, FragmentKey] = {}
         self.marks: dict[FragmentKey, int] = {}
@@ -292,6 +293,26 @@ class MemoryStore:
         self._check_open()
         fragment = self._fragments.get(number)
         return fragment.produced.get(writer) if fragment else None
+
+    def move_cursor(self, number: int, reader: str, position: int | None) -> bool:
+        """Note where a named reader is. Nothing is kept: only files are read in bulk."""
+        self._check_open()
+        readers = self._fragments[number].readers
+        if position is None:
+            readers.pop(reader, None)
+        else:
+            readers[reader] = max(position, readers.get(reader, 0))
+        return True
+
+    def cursors(self, number: int) -> dict[str, int]:
+        """Up to where the named readers of a fragment have read."""
+        self._check_open()
+        fragment = self._fragments.get(number)
+        return dict(fragment.readers) if fragment else {}
+
+    def sweep(self, number: int, count: int) -> bool:
+        """Nothing is kept."""
+        return False
 
     def drop(self, number: int, count: int) -> bool:
         """Remove up to `count` entries of a fragment; True once all of it is gone."""

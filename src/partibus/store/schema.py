@@ -57,6 +57,24 @@ CREATE TABLE IF NOT EXISTS producer(
     PRIMARY KEY(number, writer)
 ) WITHOUT ROWID"""
 
+# What left a fragment before its named readers had passed: rows of `message` with their contents.
+KEPT_TABLE = """
+CREATE TABLE IF NOT EXISTS kept(
+    position INTEGER PRIMARY KEY,
+    kept_length INTEGER NOT NULL,
+    enqueued_ms INTEGER NOT NULL,
+    deliveries INTEGER NOT NULL,
+    state INTEGER NOT NULL,
+    expires_ms INTEGER,
+    sequence INTEGER,
+    session TEXT,
+    origin INTEGER,
+    source TEXT,
+    content BLOB NOT NULL
+)"""
+# Of one fragment, for all of its readers.
+KEPT_BYTES_MAX = 256 * 1024 * 1024
+
 _COUNTERS = ", ".join(f"{name} INTEGER NOT NULL" for name in COUNTER_FIELDS)
 
 TABLES = f"""

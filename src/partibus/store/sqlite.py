@@ -2,19 +2,17 @@
 
 Durable (WAL, synchronous=FULL), checked (a checksum on every page), owned by one process, and
 readable by others while it is written. The tables are in schema.py, the statements in
-statements.py; this file opens, commits, and turns the failures of the disk into StoreError.
+statements.py, and opening.py opens it; this file commits, and turns the failures of the disk into
+StoreError.
 """
 
 from __future__ import annotations
 
-import functools
-import os
 from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
 
 import apsw
-import apsw.sqlite_extra
 
 from partibus.broker.records import (
     POSITION_BITS,
@@ -38,10 +36,11 @@ from partibus.store import (
     statements,
     writing,
 )
+from partibus.store.cursors import Cursors
 from partibus.store.locks import OwnerLock
+from partibus.store.opening import open_file
 from partibus.store.writing import SEQUENCE_BITS
 
-CHECKSUM_VFS = "cksmvfs"
 # What the extended code of an error says when a page is not what was written.
 _DAMAGED = (apsw.SQLITE_IOERR_DATA, apsw.SQLITE_IOERR_CORRUPTFS)
 
@@ -55,7 +54,7 @@ class SqliteStore:
         self._lock = OwnerLock(path.with_name(f"{path.name}.lock"), str(path))
         try:
             with self._errors:
-                self._connection = _open(path, identity, make)
+                self._connection = open_file(path, identity, make)
                 self._cursor = self._connection.cursor()
             # What is added to a position to get the sequence number, by fragment.
             self._sequence_bases: dict[int, int] = {}
@@ -66,6 +65,7 @@ class SqliteStore:
             with self._errors:
                 # The buckets of the duplicate history that have a table.
                 self._buckets = history.buckets(self._cursor)
+                self._readers = Cursors(self._cursor)
         except BaseException:
             self._lock.release()
             raise
@@ -90,11 +90,15 @@ class SqliteStore:
         with self._errors:
             self._cursor.execute(statements.BEGIN)
             try:
+                if self._readers:
+                    self._readers.keep(batch)
                 writing.write(self._cursor, batch)
                 self._cursor.execute(statements.COMMIT)
             except BaseException:
                 self._roll_back()
                 raise
+            if self._readers:
+                self._readers.kept()
         for changes in batch:
             if changes.created:
                 self._know(changes.number, changes.key)
@@ -221,6 +225,20 @@ class SqliteStore:
             found = self._cursor.execute(statements.SELECT_PRODUCED, (number, writer)).fetchall()
         return cast(tuple[int, int], found[0]) if found else None
 
+    def move_cursor(self, number: int, reader: str, position: int | None) -> bool:
+        """Note where a named reader is, or that it is no more; False where there are too many."""
+        with self._errors:
+            return self._readers.move(number, reader, position)
+
+    def cursors(self, number: int) -> dict[str, int]:
+        """Up to where the named readers of a fragment have read; -1: they lost their place."""
+        return self._readers.of(number)
+
+    def sweep(self, number: int, count: int) -> bool:
+        """Remove some of what was kept for readers that have passed; True while there is more."""
+        with self._errors:
+            return self._readers.sweep(number, count)
+
     def drop(self, number: int, count: int) -> bool:
         """Remove up to `count` entries of a fragment nobody needs; True once all of it is gone."""
         base = number << POSITION_BITS
@@ -246,6 +264,7 @@ class SqliteStore:
         if gone:
             self._sequence_bases.pop(number, None)
             self._dead.discard(number)
+            self._readers.forget(number)
         return gone
 
     def trim(self) -> bool:
@@ -314,81 +333,3 @@ class _Errors:
         if isinstance(error, apsw.CorruptError | apsw.NotADBError):
             raise StoreDamaged(f"{self._path} is damaged: {error}") from error
         raise StoreError(f"{self._path}: {error}") from error
-
-
-def _open(path: Path, identity: str, make: bool) -> apsw.Connection:
-    load_checksums()
-    if make:
-        # Made by us, so that nobody else may read it from its first moment.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-    elif not path.exists():
-        raise StoreDamaged(f"{path} is missing")
-    connection = apsw.Connection(
-        str(path),
-        vfs=CHECKSUM_VFS,
-        flags=apsw.SQLITE_OPEN_READWRITE,
-        statementcachesize=schema.STATEMENTS_CACHED_MAX,
-    )
-    try:
-        connection.set_busy_timeout(schema.BUSY_MS_MAX)
-        if make and _is_blank(connection):
-            _make(connection, identity)
-        _check(connection, path, identity)
-        connection.execute(schema.PRODUCER_TABLE)
-        connection.execute(
-            "PRAGMA synchronous = FULL;"
-            f"PRAGMA wal_autocheckpoint = {schema.WAL_PAGES_MAX};"
-            f"PRAGMA journal_size_limit = {schema.WAL_BYTES_KEPT};"
-            f"PRAGMA cache_size = -{schema.CACHE_KIB};"
-            "PRAGMA temp_store = MEMORY;"
-        ).fetchall()
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-@functools.cache
-def load_checksums() -> None:
-    """Register the checksum VFS in this process, for those who ask for it by name only."""
-    default = apsw.vfs_names()[0]
-    apsw.sqlite_extra.load(apsw.Connection(":memory:"), "cksumvfs")
-    apsw.set_default_vfs(default)
-
-
-def _is_blank(connection: apsw.Connection) -> bool:
-    # Also after a crash in the middle of _make().
-    return (
-        connection.pragma("user_version"),
-        connection.pragma("application_id"),
-        connection.execute("SELECT count(*) FROM sqlite_schema").get,
-    ) == (0, 0, 0)
-
-
-def _make(connection: apsw.Connection, identity: str) -> None:
-    # These three shape the file itself and come before anything is in it.
-    connection.reserve_bytes(None, schema.CHECKSUM_BYTES)
-    connection.pragma("page_size", schema.PAGE_SIZE)
-    connection.pragma("auto_vacuum", "INCREMENTAL")
-    connection.pragma("journal_mode", "WAL")
-    connection.pragma("synchronous", "FULL")
-    with connection:
-        connection.execute(schema.TABLES)
-        connection.execute("INSERT INTO meta VALUES ('identity', ?)", (identity,))
-        connection.pragma("application_id", schema.APPLICATION_ID)
-        connection.pragma("user_version", schema.FORMAT_VERSION)
-
-
-def _check(connection: apsw.Connection, path: Path, identity: str) -> None:
-    if connection.pragma("application_id") != schema.APPLICATION_ID:
-        raise StoreDamaged(f"{path} is not a store of partibus")
-    version = connection.pragma("user_version")
-    if version != schema.FORMAT_VERSION:
-        raise StoreDamaged(
-            f"{path} has format {version}; this partibus reads format {schema.FORMAT_VERSION}"
-        )
-    if connection.reserve_bytes(None, -1) != schema.CHECKSUM_BYTES:
-        raise StoreDamaged(f"{path} was rewritten without its page checksums")
-    found = connection.execute("SELECT value FROM meta WHERE key = 'identity'").get
-    if found != identity:
-        raise StoreDamaged(f"{path} belongs to another namespace or store ({found!r})")

@@ -263,6 +263,7 @@ DROP_REST = (
     "DELETE FROM session_state WHERE number = ?1",
     "DELETE FROM mark WHERE number = ?1",
     "DELETE FROM cursor WHERE number = ?1",
+    "DELETE FROM kept WHERE position BETWEEN ?1 << 44 AND (?1 << 44) + (1 << 44) - 1",
     "DELETE FROM producer WHERE number = ?1",
     "DELETE FROM fragment WHERE number = ?1",
 )

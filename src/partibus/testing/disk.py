@@ -212,6 +212,18 @@ class SimulatedStore:
         """The last batch of a bulk writer, and how many messages of it are published."""
         return self._open().produced(number, writer)
 
+    def move_cursor(self, number: int, reader: str, position: int | None) -> bool:
+        """Note where a named reader is."""
+        return self._open().move_cursor(number, reader, position)
+
+    def cursors(self, number: int) -> dict[str, int]:
+        """Where the named readers of a fragment are."""
+        return self._open().cursors(number)
+
+    def sweep(self, number: int, count: int) -> bool:
+        """Remove some of what was kept for readers."""
+        return self._open().sweep(number, count)
+
     def drop(self, number: int, count: int) -> bool:
         """Remove up to `count` entries of a fragment."""
         return self._open().drop(number, count)

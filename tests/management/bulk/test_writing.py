@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusReceiveMode
 
-from partibus.pipeline.door import Door, DoorRefused
+from partibus.pipeline.door import Door, DoorRefused, Range
 from partibus.pipeline.options import Place
 from partibus.testing.namespace import Namespace
 
@@ -185,3 +185,21 @@ def test_S1_an_attempt_can_be_taken_back(writer: Writer, directory: Path) -> Non
     assert list(directory.glob("staging/*/0/taken-back.*"))
     writer.ask("DELETE", "0/taken-back")
     assert not list(directory.glob("staging/*/0/taken-back.*"))
+
+
+def test_S1_a_topic_is_written_and_its_subscription_read(namespace: Namespace) -> None:
+    namespace.create_topic("news", enable_partitioning=True)
+    namespace.create_subscription("news", "all")
+    writer = Writer(namespace, "news")
+    counts = writer.stage(0, "a", body=["one", "two"], partitionKey=["k", "k"])
+    assert writer.publish(0, a=counts) == {"published": 2, "replayed": False}
+    assert writer.publish(0, a=counts)["replayed"]
+    place = Place(
+        namespace.connection_string, "news/subscriptions/all",
+        f"http://127.0.0.1:{namespace.http_port}",
+    )  # fmt: skip
+    with Door(place) as door:
+        told = door.positions()["fragments"]
+        (found,) = [each for each in told if each["last"]]
+        table = pa.Table.from_batches(door.messages(Range(found["fragment"], 0, 9), ["body"]))
+    assert table["body"].to_pylist() == [b"one", b"two"]

@@ -33,14 +33,21 @@ class BulkReading:
         self._namespace = namespace
         self._side = side
 
-    async def positions(self, path: str, at_ms: int | None = None) -> dict[str, Any]:
-        """First and last position, and counts, of all fragments; `before` a time where asked."""
+    async def positions(
+        self, path: str, at_ms: int | None = None, reader: str = ""
+    ) -> dict[str, Any]:
+        """First and last position, and counts, of all fragments; `before` a time where asked.
+
+        For a named reader: its place, and what is kept for it counts as there.
+        """
         entity, subqueue = self._namespace.resolve(path)
         fragments = [
             (self._store(entity, each), entity.id, entity.incarnation, each, int(subqueue))
             for each in entity.partitions
         ]
-        answer = await self._side.ask({"what": "positions", "fragments": fragments, "at_ms": at_ms})
+        answer = await self._side.ask(
+            {"what": "positions", "fragments": fragments, "at_ms": at_ms, "reader": reader}
+        )
         return {
             "entity": entity.name,
             "id": entity.id,
@@ -52,7 +59,13 @@ class BulkReading:
         }
 
     def messages(
-        self, path: str, partition: int, after: int, upto: int, columns: Sequence[str]
+        self,
+        path: str,
+        partition: int,
+        after: int,
+        upto: int,
+        columns: Sequence[str],
+        reader: str = "",
     ) -> AsyncIterator[bytes]:
         """The messages of a fragment with after < position <= upto, as an Arrow stream."""
         entity, subqueue = self._namespace.resolve(path)
@@ -71,6 +84,7 @@ class BulkReading:
                 "after": after,
                 "upto": upto,
                 "columns": list(columns),
+                "reader": reader,
             }
         )
 

@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from partibus.broker.access import Right
 from partibus.broker.errors import InvalidArgument
+from partibus.management.bulk.readers import BulkReaders
 from partibus.management.bulk.reading import BulkReading
 from partibus.management.bulk.writing import BulkWriting
 from partibus.management.calls import Call, Service, route
@@ -23,6 +24,8 @@ from partibus.wire.columns import READ_COLUMNS
 PREFIX = "/$partibus/bulk/{entity:path}"
 # What one attempt may hold; a task sends several.
 ATTEMPT_BYTES_MAX = 256 * 1024 * 1024
+# Positions of all fragments.
+POSITIONS_MAX = 64 * 1024
 # What names the attempts of a batch.
 MANIFEST_MAX = 16 * 1024 * 1024
 ARROW = "application/vnd.apache.arrow.stream"
@@ -30,14 +33,21 @@ ARROW = "application/vnd.apache.arrow.stream"
 
 def routes(service: Service) -> list[Route]:
     """The routes of the bulk doors."""
+    return [*_reading(service), *_readers(service), *_writing(service)]
+
+
+def _reading(service: Service) -> list[Route]:
     reading = BulkReading(service.node, service.side)
 
     async def positions(call: Call) -> Response:
         path = call.part("entity")
         call.require(Right.LISTEN, path)
-        at = call.request.query_params.get("at")
+        query = call.request.query_params
+        at = query.get("at")
         return JSONResponse(
-            await reading.positions(path, None if at is None else _number("at", at))
+            await reading.positions(
+                path, None if at is None else _number("at", at), query.get("reader", "")
+            )
         )
 
     async def messages(call: Call) -> Response:
@@ -50,11 +60,38 @@ def routes(service: Service) -> list[Route]:
             _number("after", query.get("after", "0")),
             _number("upto", query.get("upto", "")),
             query.get("columns", ",".join(READ_COLUMNS)).split(","),
+            query.get("reader", ""),
         )
         # What is refused is known with the first chunk, before the answer has begun.
         await anext(stream)
         return StreamingResponse(stream, media_type=ARROW)
 
+    return [
+        route(service, PREFIX + "/fragments", {"GET": positions}),
+        route(service, PREFIX + "/fragments/{fragment:int}/messages", {"GET": messages}),
+    ]
+
+
+def _readers(service: Service) -> list[Route]:
+    readers = BulkReaders(service.node)
+
+    async def move(call: Call) -> Response:
+        path = call.part("entity")
+        call.require(Right.LISTEN, path)
+        positions = _positions(await call.body(POSITIONS_MAX))
+        await readers.move(path, call.part("reader"), positions)
+        return JSONResponse({})
+
+    async def remove(call: Call) -> Response:
+        path = call.part("entity")
+        call.require(Right.LISTEN, path)
+        await readers.remove(path, call.part("reader"))
+        return JSONResponse({})
+
+    return [route(service, PREFIX + "/readers/{reader}", {"PUT": move, "DELETE": remove})]
+
+
+def _writing(service: Service) -> list[Route]:
     writing = BulkWriting(service.node, service.side, service.staging)
 
     async def stage(call: Call) -> Response:
@@ -78,8 +115,6 @@ def routes(service: Service) -> list[Route]:
     return [
         route(service, PREFIX + batch, {"POST": publish}),
         route(service, PREFIX + batch + "/{attempt}", {"PUT": stage, "DELETE": discard}),
-        route(service, PREFIX + "/fragments", {"GET": positions}),
-        route(service, PREFIX + "/fragments/{fragment:int}/messages", {"GET": messages}),
     ]
 
 
@@ -106,6 +141,13 @@ def _attempts(body: bytes) -> dict[str, dict[str, int]]:
         raise InvalidArgument(
             f"The body names attempts and how many messages of each go where: {error}."
         ) from error
+
+
+def _positions(body: bytes) -> dict[int, int]:
+    try:
+        return msgspec.json.decode(body, type=dict[int, int], strict=False)
+    except msgspec.DecodeError as error:
+        raise InvalidArgument(f"The body names fragments and positions: {error}.") from error
 
 
 def _number(name: str, text: str) -> int:

@@ -6,13 +6,14 @@ id, their application properties, their annotations) is decoded once, while it i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from partibus.broker.records import FragmentKey, State, SubQueue
-from partibus.store.browsing import Row
+from partibus.store.browsing import Rows
 from partibus.wire.columns import PROPERTY_FIELDS, READ_COLUMNS
 from partibus.wire.errors import DecodeError
 from partibus.wire.message_contents import (
@@ -45,15 +46,8 @@ _DEAD = {
     "deadLetterErrorDescription": "DeadLetterErrorDescription",
 }
 _SEQUENCE_BITS = 48
-_OF_ROW: dict[str, Callable[[Row], object]] = {
-    "position": lambda row: row.position,
-    "enqueuedTime": lambda row: row.enqueued_ms * 1000,
-    "expiresAt": lambda row: row.expires_ms * 1000 if row.expires_ms else None,
-    "sessionId": lambda row: row.session,
-    "deliveryCount": lambda row: row.deliveries,
-    "state": lambda row: _STATES[State(row.state)],
-    "deadLetterSource": lambda row: row.source,
-}
+_MS = pa.timestamp("ms", tz="UTC")
+_US = _TYPES["timestamp"]
 
 T = TypeVar("T")
 
@@ -78,7 +72,7 @@ class Table:
         self._application = _remembering(application_values)
         self._annotations = _remembering(annotation_values)
 
-    def batch(self, rows: list[Row]) -> pa.RecordBatch:
+    def batch(self, rows: Rows) -> pa.RecordBatch:
         """These messages as one batch."""
         wanted = set(self.columns)
         found: dict[str, Any] = {}
@@ -86,52 +80,90 @@ class Table:
             self._read_contents(rows, wanted, found)
         if wanted & _ANNOTATIONS:
             self._read_annotations(rows, found)
-        arrays = [
-            pa.array(
-                found[name] if name in found else self._column(name, rows),
-                self.schema.field(i).type,
-            )
-            for i, name in enumerate(self.columns)
-        ]
+        arrays = []
+        for name in self.columns:
+            values = found[name] if name in found else self._column(name, rows)
+            kind = self.schema.field(name).type
+            arrays.append(values if isinstance(values, pa.Array) else _array(values, kind))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def _column(self, name: str, rows: list[Row]) -> Any:
-        high = self._partition << _SEQUENCE_BITS
+    def _column(self, name: str, rows: Rows) -> Any:
+        """A column that the file itself has."""
         if name == "entity":
-            return [self._entity] * len(rows)
+            return _repeated(self._entity, len(rows))
         if name == "fragment":
-            return [self._partition] * len(rows)
-        if name == "sequenceNumber":
-            return [high | row.position if row.sequence is None else row.sequence for row in rows]
-        if name == "enqueuedSequenceNumber":
-            own = self._column("sequenceNumber", rows)
-            return [row.origin or number for row, number in zip(rows, own, strict=True)]
-        return list(map(_OF_ROW[name], rows))
+            return pa.repeat(pa.scalar(self._partition, pa.int32()), len(rows))
+        if name in ("sequenceNumber", "enqueuedSequenceNumber"):
+            own = self._sequence_numbers(rows)
+            if name == "sequenceNumber":
+                return own
+            return pc.coalesce(_array(rows.origin, pa.int64()), own)
+        if name in ("enqueuedTime", "expiresAt"):
+            times = rows.enqueued_ms if name == "enqueuedTime" else rows.expires_ms
+            return _array(times, pa.int64()).cast(_MS).cast(_US)
+        if name == "state":
+            if not any(rows.state):
+                return _repeated(_STATES[State.ACTIVE], len(rows))
+            return [_STATES[State(state)] for state in rows.state]
+        columns = {
+            "position": rows.position,
+            "sessionId": rows.session,
+            "deliveryCount": rows.deliveries,
+            "deadLetterSource": rows.source,
+        }
+        return columns[name]
 
-    def _read_contents(self, rows: list[Row], wanted: set[str], found: dict[str, Any]) -> None:
+    def _sequence_numbers(self, rows: Rows) -> pa.Array:
+        """Partition and position, but for who has kept an old number."""
+        high = self._partition << _SEQUENCE_BITS
+        own = pc.add(pa.array(rows.position, pa.int64()), high)
+        return pc.coalesce(_array(rows.sequence, pa.int64()), own)
+
+    def _read_contents(self, rows: Rows, wanted: set[str], found: dict[str, Any]) -> None:
         """All that lies in the bare messages, read in one pass."""
-        split = [_parts(row) for row in rows]
-        found["messageId"] = [each[0] for each in split]
-        found["body"] = [each[3] for each in split]
+        if not len(rows):
+            found.update(dict.fromkeys(_CONTENTS, ()))
+            return
+        split = list(map(_parts, rows.content, rows.kept_length))
+        ids, properties, application, bodies = zip(*split, strict=True)
+        found["messageId"], found["body"] = ids, bodies
         names = [name for name in PROPERTY_FIELDS if name in wanted]
         if names:
-            values = [self._properties(each[1]) for each in split]
-            for name in names:
-                at = PROPERTY_FIELDS[name] - 1
-                found[name] = [each[at] for each in values]
+            self._read_properties(properties, names, found)
         if "applicationProperties" in wanted or (self._is_dead and wanted & _DEAD.keys()):
-            maps = [self._application(each[2]) for each in split]
+            maps = list(map(self._application, application))
             found["applicationProperties"] = [list(each.items()) for each in maps]
         for column, name in _DEAD.items():
             if column in wanted:
                 found[column] = (
-                    [each.get(name) for each in maps] if self._is_dead else [None] * len(rows)
+                    [each.get(name) for each in maps]
+                    if self._is_dead
+                    else pa.nulls(len(rows), pa.string())
                 )
 
-    def _read_annotations(self, rows: list[Row], found: dict[str, Any]) -> None:
+    def _read_properties(
+        self, properties: Sequence[bytes], names: list[str], found: dict[str, Any]
+    ) -> None:
+        """Most messages of a queue say the same here, so that is looked at once."""
+        if len(set(properties)) == 1:
+            same = self._properties(properties[0])
+            for name in names:
+                found[name] = _repeated(same[PROPERTY_FIELDS[name] - 1], len(properties))
+            return
+        values = list(map(self._properties, properties))
+        for name in names:
+            at = PROPERTY_FIELDS[name] - 1
+            found[name] = [each[at] for each in values]
+
+    def _read_annotations(self, rows: Rows, found: dict[str, Any]) -> None:
+        if not any(rows.kept_length):
+            found["partitionKey"] = pa.nulls(len(rows), pa.string())
+            found["scheduledEnqueueTime"] = pa.nulls(len(rows), _US)
+            return
+        read = self._annotations
         values = [
-            self._annotations(row.content[: row.kept_length]) if row.kept_length else {}
-            for row in rows
+            read(content[:length])
+            for content, length in zip(rows.content, rows.kept_length, strict=True)
         ]
         found["partitionKey"] = [_text(each.get("x-opt-partition-key")) for each in values]
         times = [each.get("x-opt-scheduled-enqueue-time") for each in values]
@@ -140,13 +172,21 @@ class Table:
         ]
 
 
-def _parts(row: Row) -> tuple[str | None, bytes, bytes, bytes]:
-    bare = row.content[row.kept_length :] if row.kept_length else row.content
+def _parts(content: bytes, kept_length: int) -> tuple[str | None, bytes, bytes, bytes]:
+    bare = content[kept_length:] if kept_length else content
     try:
         return parts(bare)
     except DecodeError:
         # It was accepted, so it is shown: as the octets that came.
         return None, b"", b"", bare
+
+
+def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    return pa.array(values, kind)
+
+
+def _repeated(text: str | None, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(text, pa.string()), count)
 
 
 def _text(value: object) -> str | None:

@@ -7,6 +7,7 @@ last is empty: a stream without its last chunk was cut off. It ends when the nod
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import socket
@@ -29,6 +30,7 @@ from partibus.store.staging import StagedWriter, staged_name
 
 # Senders and receivers come first.
 NICENESS = 5
+COLLECT_AFTER = (100_000, 50, 100)
 REQUEST_BYTES_MAX = 1024 * 1024
 # Open files kept for the next request, per store.
 FILES_KEPT_MAX = 4
@@ -93,12 +95,16 @@ class Worker:
 
     def _positions(self, request: Request, connection: socket.socket) -> None:
         found = [
-            self._position(store, FragmentKey(*key), request.get("at_ms"))
+            self._position(
+                store, FragmentKey(*key), request.get("at_ms"), request.get("reader", "")
+            )
             for store, *key in request["fragments"]
         ]
         _say(connection, {"status": 200, "fragments": found})
 
-    def _position(self, store: int, key: FragmentKey, at_ms: int | None) -> dict[str, Any]:
+    def _position(
+        self, store: int, key: FragmentKey, at_ms: int | None, reader: str
+    ) -> dict[str, Any]:
         """First and last position of a fragment, and what it holds."""
         try:
             with self._file(store) as file:
@@ -108,7 +114,7 @@ class Worker:
                 counters = summary.counters
                 last = counters.next_position - 1
                 first = file.first(summary.number)
-                found = {
+                found: dict[str, Any] = {
                     "fragment": key.partition,
                     "first": first[0] if first else last + 1,
                     "last": last,
@@ -118,6 +124,11 @@ class Worker:
                 }
                 if at_ms is not None and key.subqueue == SubQueue.ACTIVE:
                     found["before"] = file.before(summary.number, last, at_ms)
+                if reader:
+                    found["reader"] = file.cursor(summary.number, reader)
+                    found["first"] = min(
+                        found["first"], file.first_kept(summary.number) or last + 1
+                    )
                 return found
         except StoreError as error:
             return {"fragment": key.partition, "unavailable": str(error)}
@@ -133,11 +144,11 @@ class Worker:
             # Not closed on the way out of a failure: only a whole stream has an end.
             writer = pa.ipc.new_stream(pa.PythonFile(chunks, "w"), table.schema)
             while summary is not None:
-                rows = file.rows(summary.number, after, upto)
-                if not rows:
+                rows = file.rows(summary.number, after, upto, kept=bool(request.get("reader")))
+                if not len(rows):
                     break
                 writer.write_batch(table.batch(rows))
-                after = rows[-1].position
+                after = rows.position[-1]
             writer.close()
             chunks.finish()
 
@@ -251,6 +262,9 @@ def _end_with_node() -> None:
 def main(arguments: list[str], serve: Callable[[Worker, socket.socket], None]) -> None:
     """Serve on the socket with this number, for the stores in these files."""
     os.nice(NICENESS)
+    # Rows come and go without cycles; what lives now lives as long as the process.
+    gc.freeze()
+    gc.set_threshold(*COLLECT_AFTER)
     threading.Thread(target=_end_with_node, daemon=True).start()
     fileno, *paths = arguments
     serve(Worker(paths), socket.socket(fileno=int(fileno)))
