@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -90,6 +90,19 @@ class Broker:
 
 
 @pytest.fixture
+def start() -> Iterator[Callable[..., Broker]]:
+    """Starts brokers with the arguments a test wants, and leaves none behind."""
+    with contextlib.ExitStack() as stack:
+
+        def started(*arguments: str, place: Path | None = None) -> Broker:
+            broker = Broker(*arguments, place=place)
+            stack.callback(broker.stop)
+            return broker
+
+        yield started
+
+
+@pytest.fixture
 def broker(tmp_path: Path, config: Path) -> Iterator[Broker]:
     broker = Broker("--data", str(tmp_path / "data"), "--config", str(config))
     yield broker
@@ -146,12 +159,12 @@ def shown_certificate(port: int, trust: ssl.SSLContext) -> bytes:
 
 
 def test_A4_an_own_certificate_is_shown_on_every_port_and_renewed_while_the_broker_runs(
-    tmp_path: Path,
+    tmp_path: Path, start: Callable[..., Broker]
 ) -> None:
     now_ms = int(time.time() * 1000)
     own = make_certificates(tmp_path, [], now_ms)
     trust = ssl.create_default_context(cafile=own.with_name("authority.pem"))
-    broker = Broker(
+    broker = start(
         *("--data", str(tmp_path / "data"), "--tls-cert", str(own)),
         *("--tls-port", "0", "--https-port", "0"),
     )
@@ -179,10 +192,12 @@ def test_A4_an_own_certificate_is_shown_on_every_port_and_renewed_while_the_brok
     assert broker.stop() == 0
 
 
-def test_A4_nothing_is_written_outside_the_data_directory(tmp_path: Path, config: Path) -> None:
+def test_A4_nothing_is_written_outside_the_data_directory(
+    tmp_path: Path, config: Path, start: Callable[..., Broker]
+) -> None:
     place = tmp_path / "place"
     place.mkdir()
-    broker = Broker("--data", str(tmp_path / "data"), "--config", str(config), place=place)
+    broker = start("--data", str(tmp_path / "data"), "--config", str(config), place=place)
     assert broker.health()["status"] == "healthy"
     assert broker.stop() == 0
     assert {path.name for path in tmp_path.iterdir()} == {"data", "place", "Config.json"}
