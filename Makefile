@@ -5,7 +5,7 @@
 #   make check   what must pass before a change is proposed: style, types, imports, tests
 #   make bench   measure beside RabbitMQ (make bench QUICK=1 for a first look)
 #   make bench-spark   measure Spark with the broker
-#   make chaos   kill and pause real processes under load
+#   make chaos   kill and pause real processes under load, and cut the power of simulated ones
 #   make clean   remove what was made here (not ./data)
 
 VENV ?= .venv
@@ -15,6 +15,8 @@ ARGS ?=
 # How many rounds the kill loop goes, and the seed of its choices (0: another one each time).
 ROUNDS ?= 30
 SEED ?= 0
+# How many histories of one queue are tried against its model.
+EXAMPLES ?= 300
 
 PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11 python; do \
 	if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
@@ -52,7 +54,8 @@ bench-spark: $(DEVELOPMENT)
 	$(BIN)/python -m benchmarks.spark $(ARGS)
 
 chaos: $(DEVELOPMENT)
-	CHAOS_ROUNDS=$(ROUNDS) CHAOS_SEED=$(SEED) $(BIN)/python -m pytest tests/chaos $(ARGS)
+	CHAOS_ROUNDS=$(ROUNDS) CHAOS_SEED=$(SEED) MACHINE_EXAMPLES=$(EXAMPLES) \
+		$(BIN)/python -m pytest tests/chaos tests/machine $(ARGS)
 
 clean:
 	rm -rf $(VENV) .venv-bench build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -59,7 +59,7 @@ OTHER_SUBJECTS = {
 }
 LOADED_BY_PYTEST = {Path("testing/plugin.py")}
 # Folders of tests that look at the whole, not at a room.
-WHOLE = {"chaos", "conformance", "corpus", "simulation"}
+WHOLE = {"chaos", "conformance", "corpus", "machine", "simulation"}
 
 
 def modules() -> Iterator[Path]:

@@ -43,6 +43,10 @@ def _no_wait(_: int) -> None:
     return None
 
 
+def _nobody_hears() -> None:
+    return None
+
+
 class SimulatedDisk:
     """What outlives a crash, and the faults to come.
 
@@ -66,6 +70,8 @@ class SimulatedDisk:
         self._crash_keeps: bool | None = None
         self._stalls_ms: list[int] = []
         self.commits = 0
+        # Called when the disk crashes in a commit: where the power fails, it fails for everyone.
+        self.crashed: Callable[[], None] = _nobody_hears
 
     def open(self) -> SimulatedStore:
         """A store on what is durable. The one before must have been closed, or have crashed."""
@@ -92,6 +98,12 @@ class SimulatedDisk:
         """Crash inside the next commit: before it was durable, or just after (`keeps`)."""
         self._crash_keeps = keeps
 
+    def calm(self) -> None:
+        """Forget the faults that were ordered and have not happened."""
+        self._fail = 0
+        self._crash_keeps = None
+        self._stalls_ms.clear()
+
     def _released(self) -> None:
         self._store = None
 
@@ -103,12 +115,19 @@ class SimulatedDisk:
         if failing:
             raise StoreError("simulated: the disk refused to write")
         if crashing is None:
-            self._durable.commit(batch)
+            self._write(batch)
             return
-        if crashing:
-            self._durable.commit(batch)
-        self.crash()
+        self._crash_during(batch, crashing)
+        self.crashed()
         raise DiskCrashed("simulated: the machine went down")
+
+    def _write(self, batch: list[Changes]) -> None:
+        self._durable.commit(batch)
+
+    def _crash_during(self, batch: list[Changes], keeps: bool) -> None:
+        if keeps:
+            self._write(batch)
+        self.crash()
 
     def _faults(self) -> tuple[int, bool, bool | None]:
         chances, chance = self._chances, self._random.random

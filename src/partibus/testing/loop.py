@@ -44,11 +44,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.network: Network | None = None
         # What callbacks raised: nobody else would hear of it.
         self.failures: list[BaseException] = []
+        # Whether whoever runs the loop forever is told of the first one at once.
+        self.stops_at_failure = False
         super().__init__(_JumpingSelector(self))
         self.set_exception_handler(self._note)
 
     def _note(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.failures.append(context.get("exception") or RuntimeError(context["message"]))
+        if self.stops_at_failure:
+            self.stop()
 
     def time(self) -> float:
         """Seconds since the loop was made."""

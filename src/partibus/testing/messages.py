@@ -81,7 +81,8 @@ class Read:
         """The number that the broker gave it."""
         number = self.annotations["x-opt-sequence-number"]
         assert isinstance(number, int)
-        return number
+        # Without the type that it had on the wire.
+        return int(number)
 
 
 def read(delivered: bytes) -> Read:

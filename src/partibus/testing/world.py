@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -109,6 +109,7 @@ class World:
         disk_ms: Callable[[Random], float] = lambda _: 0,
         hop_ms: Callable[[Random], float] | None = None,
         receive_cache: ReceiveCache = ReceiveCache.LEAN,
+        disks: Sequence[SimulatedDisk] = (),
     ) -> None:
         self.loop = loop
         self._receive_cache = receive_cache
@@ -124,7 +125,7 @@ class World:
         self.catalog = Catalog.make(folder / "catalog.sqlite", settings, lambda: "key")
         for queue in queues:
             self.catalog.create_queue(queue, 0)
-        self.disks = [SimulatedDisk(seed + each, chances) for each in range(stores)]
+        self.disks = disks or [SimulatedDisk(seed + each, chances) for each in range(stores)]
         self._stores = stores
         hops = [f"unix:{folder / f'hop-{index}'}" for index in range(nodes)]
         self.addresses = tuple(hops) if nodes > 1 else ()
@@ -183,6 +184,11 @@ class World:
             peer = node.peer(other)
             if isinstance(peer, RemotePeer):
                 peer.close()
+
+    def cut_power(self) -> None:
+        """All nodes are gone, from one moment to the next."""
+        for index in list(self.nodes):
+            self.crash(index)
 
     async def stop(self) -> None:
         """Stop all nodes in good order."""
