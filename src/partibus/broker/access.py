@@ -144,7 +144,7 @@ def belongs(path: str, entity: str) -> bool:
     if not path.startswith(entity + "/"):
         return False
     rest = path[len(entity) + 1 :]
-    return rest.startswith(("$", "subscriptions/"))
+    return rest == "subscriptions" or rest.startswith(("$", "subscriptions/"))
 
 
 def check_token(token: str, path: str, scopes: Iterable[Scope], now_ms: int) -> Grant:

@@ -35,6 +35,30 @@ def kept(
     return run_program("javascript", ["node", "conformance.mjs"], HERE)
 
 
+ADMINISTRATION = (
+    "a-queue-lives",
+    "topics-and-subscriptions-live",
+    "rules-keep-their-filters",
+    "the-namespace-says-what-it-is",
+)
+
+
+@pytest.fixture(scope="module")
+def administered(
+    prepare: Callable[[list[str], Path], None], run_program: Callable[..., dict[str, str]]
+) -> dict[str, str]:
+    prepare(["npm", "ci", "--no-audit", "--no-fund"], HERE)
+    return run_program("javascript-admin", ["node", "administration.mjs"], HERE)
+
+
+@pytest.mark.parametrize("kind", ["conventional", "partitioned"])
+@pytest.mark.parametrize("promise", ADMINISTRATION)
+def test_A3_the_javascript_administration_client_finds(
+    administered: dict[str, str], kind: str, promise: str
+) -> None:
+    assert administered.get(f"{kind}/{promise}", "it was not tried") == ""
+
+
 @pytest.mark.parametrize("kind", ["conventional", "partitioned"])
 @pytest.mark.parametrize("promise", PROMISES)
 def test_A3_the_javascript_client_finds(kept: dict[str, str], kind: str, promise: str) -> None:

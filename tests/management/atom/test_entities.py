@@ -231,6 +231,26 @@ def test_A4_management_needs_the_right_to_manage(tmp_path: Path) -> None:
     in_world(tmp_path, use)
 
 
+def test_A4_a_token_for_the_whole_url_of_a_request_opens_it(tmp_path: Path) -> None:
+    """As the clients for JavaScript and Go sign them."""
+
+    async def use(world: World) -> None:
+        await ask(world, "PUT", "/t", entry("TopicDescription"))
+        await ask(world, "PUT", "/t/subscriptions/s", entry("SubscriptionDescription"))
+        world.catalog.put_access_rule(AccessRule("own", KEY, "", ~Right(0)), "t")
+        below = ("/t", "/t/subscriptions", "/t/Subscriptions/s/rules/$Default")
+        for path in (*below, "/$Resources/topics", "/$namespaceinfo"):
+            whole = world.token(f"{path[1:].lower()}?api-version=2024-05")
+            assert (await ask(world, "GET", path, Authorization=whole)).status == 200
+            other = world.token("other?api-version=2024-05")
+            assert (await ask(world, "GET", path, Authorization=other)).status == 401
+        for path in below:
+            own = world.token(f"{path[1:].lower()}?api-version=2024-05", "own")
+            assert (await ask(world, "GET", path, Authorization=own)).status == 200
+
+    in_world(tmp_path, use)
+
+
 def test_access_rules_in_a_description_replace_all_that_were_there(tmp_path: Path) -> None:
     async def use(world: World) -> None:
         both = rules(rule("one", "Send"), rule("two", "Manage", "Send", "Listen", secondary="bw=="))
