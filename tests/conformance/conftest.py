@@ -25,6 +25,11 @@ SHOWN_MAX = 3000
 
 # What was not kept, by promise; an empty text where it was.
 Kept = dict[str, str]
+# How the tools say that there is no network; any other failure is ours.
+_OFFLINE = re.compile(
+    r"ENOTFOUND|ECONNREFUSED|EAI_AGAIN|ETIMEDOUT|dial tcp|no such host"
+    r"|Could not transfer|Unknown host|Connection refused"
+)
 _LINE = re.compile(r"^(not ok|ok) (\S+?)(?:: (.*))?$")
 
 
@@ -76,7 +81,7 @@ def run_program(live_namespace: LiveBroker) -> Callable[..., Kept]:
 
 @pytest.fixture(scope="session")
 def prepare() -> Callable[[list[str], Path], None]:
-    """Run a command that fetches or builds what a program needs; skip where it cannot."""
+    """Run a command that fetches or builds what a program needs; skip where tools are missing."""
 
     def run(command: list[str], directory: Path) -> None:
         if shutil.which(command[0]) is None:
@@ -89,7 +94,9 @@ def prepare() -> Callable[[list[str], Path], None]:
             timeout=INSTALL_S_MAX,
             check=False,
         )
-        if done.returncode:
-            pytest.skip(f"{' '.join(command)}: {(done.stdout + done.stderr)[-SHOWN_MAX:]}")
+        said = (done.stdout + done.stderr)[-SHOWN_MAX:]
+        if done.returncode and _OFFLINE.search(said):
+            pytest.skip(f"{command[0]} reached no registry: {said}")
+        assert not done.returncode, f"{' '.join(command)}: {said}"
 
     return run

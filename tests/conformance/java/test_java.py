@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from partibus.testing.serve import LiveBroker
+
 HERE = Path(__file__).parent
 PROMISES = (
     "send-and-complete",
@@ -23,15 +25,31 @@ PROMISES = (
     "a-session-keeps-order-and-state",
     "the-next-session-that-has-messages",
     "an-unknown-queue-is-not-found",
+    "a-topic-copies-by-its-rules",
+    "an-administrator-makes-changes-and-deletes",
 )
+
+
+TRUST_PASSWORD = "changeit"
 
 
 @pytest.fixture(scope="module")
 def kept(
-    prepare: Callable[[list[str], Path], None], run_program: Callable[..., dict[str, str]]
+    prepare: Callable[[list[str], Path], None],
+    run_program: Callable[..., dict[str, str]],
+    live_namespace: LiveBroker,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, str]:
     prepare(["mvn", "--quiet", "--batch-mode", "package"], HERE)
-    command = ["java", "-cp", "target/conformance.jar:target/dependency/*"]
+    trusted = str(tmp_path_factory.mktemp("java") / "trusted.p12")
+    store = ["-keystore", trusted, "-storepass", TRUST_PASSWORD]
+    authority = ["-file", str(live_namespace.authority)]
+    prepare(["keytool", "-importcert", "-noprompt", "-alias", "a", *authority, *store], HERE)
+    trust = [
+        f"-Djavax.net.ssl.trustStore={trusted}",
+        f"-Djavax.net.ssl.trustStorePassword={TRUST_PASSWORD}",
+    ]
+    command = ["java", *trust, "-cp", "target/conformance.jar:target/dependency/*"]
     return run_program("java", [*command, "conformance.Conformance"], HERE)
 
 

@@ -1,6 +1,8 @@
 package conformance;
 
 import com.azure.core.amqp.AmqpRetryOptions;
+import com.azure.core.exception.ResourceExistsException;
+import com.azure.core.http.policy.HttpPipelinePolicy;
 import com.azure.core.util.BinaryData;
 import com.azure.core.util.IterableStream;
 import com.azure.messaging.servicebus.ServiceBusClientBuilder;
@@ -13,11 +15,21 @@ import com.azure.messaging.servicebus.ServiceBusReceiverClient;
 import com.azure.messaging.servicebus.ServiceBusSenderClient;
 import com.azure.messaging.servicebus.ServiceBusSessionReceiverClient;
 import com.azure.messaging.servicebus.ServiceBusTransactionContext;
+import com.azure.messaging.servicebus.administration.ServiceBusAdministrationClient;
+import com.azure.messaging.servicebus.administration.ServiceBusAdministrationClientBuilder;
+import com.azure.messaging.servicebus.administration.models.CreateQueueOptions;
+import com.azure.messaging.servicebus.administration.models.CreateRuleOptions;
+import com.azure.messaging.servicebus.administration.models.CreateTopicOptions;
+import com.azure.messaging.servicebus.administration.models.QueueProperties;
+import com.azure.messaging.servicebus.administration.models.SqlRuleAction;
+import com.azure.messaging.servicebus.administration.models.SqlRuleFilter;
 import com.azure.messaging.servicebus.models.AbandonOptions;
 import com.azure.messaging.servicebus.models.CompleteOptions;
 import com.azure.messaging.servicebus.models.DeadLetterOptions;
 import com.azure.messaging.servicebus.models.ServiceBusReceiveMode;
 import com.azure.messaging.servicebus.models.SubQueue;
+import java.net.URI;
+import java.net.URL;
 import java.time.Duration;
 import java.time.OffsetDateTime;
 import java.util.ArrayList;
@@ -40,16 +52,19 @@ public final class Conformance {
 
     private final String queue;
     private final String sessions;
+    private final boolean isPartitioned;
 
-    private Conformance(String queue) {
+    private Conformance(String queue, boolean isPartitioned) {
         this.queue = queue;
+        this.isPartitioned = isPartitioned;
         this.sessions = queue + "-sessions";
     }
 
     public static void main(String[] arguments) {
         boolean failed = false;
         for (String kind : List.of("conventional", "partitioned")) {
-            Conformance promises = new Conformance(System.getenv("ENTITY_PREFIX") + kind);
+            Conformance promises = new Conformance(
+                System.getenv("ENTITY_PREFIX") + kind, kind.equals("partitioned"));
             for (Map.Entry<String, Scenario> each : promises.scenarios().entrySet()) {
                 try {
                     each.getValue().run();
@@ -81,6 +96,8 @@ public final class Conformance {
         all.put("a-session-keeps-order-and-state", this::sessionState);
         all.put("the-next-session-that-has-messages", this::nextSession);
         all.put("an-unknown-queue-is-not-found", this::unknownQueue);
+        all.put("a-topic-copies-by-its-rules", this::topic);
+        all.put("an-administrator-makes-changes-and-deletes", this::administration);
         return all;
     }
 
@@ -269,6 +286,74 @@ public final class Conformance {
             return;
         }
         throw new AssertionError("it was taken");
+    }
+
+    /** It asks https://host only, on port 443; a policy says where the broker's port is. */
+    private static ServiceBusAdministrationClient administrator() {
+        String text = System.getenv("SERVICEBUS_TLS_CONNECTION_STRING");
+        int port = URI.create(text.replaceAll("(?i).*Endpoint=([^;]*).*", "$1")).getPort();
+        HttpPipelinePolicy toPort = (context, next) -> {
+            URL url = context.getHttpRequest().getUrl();
+            context.getHttpRequest().setUrl(
+                url.getProtocol() + "://" + url.getHost() + ":" + port + url.getFile());
+            return next.process();
+        };
+        return new ServiceBusAdministrationClientBuilder()
+            .connectionString(text).addPolicy(toPort).buildClient();
+    }
+
+    private void administration() {
+        ServiceBusAdministrationClient admin = administrator();
+        String name = queue + "-made";
+        QueueProperties made = admin.createQueue(name, new CreateQueueOptions()
+            .setPartitioningEnabled(isPartitioned).setLockDuration(Duration.ofSeconds(45)));
+        expect(isPartitioned, made.isPartitioningEnabled());
+        expect(Duration.ofSeconds(45), made.getLockDuration());
+        try {
+            admin.createQueue(name);
+            throw new AssertionError("it was made twice");
+        } catch (ResourceExistsException taken) {
+            expect(true, admin.getQueueExists(name));
+        }
+        expect(7, admin.updateQueue(made.setMaxDeliveryCount(7)).getMaxDeliveryCount());
+        send(name, new ServiceBusMessage("counted"));
+        expect(1, admin.getQueueRuntimeProperties(name).getActiveMessageCount());
+        expect(true, admin.listQueues().stream().anyMatch(each -> each.getName().equals(name)));
+        admin.deleteQueue(name);
+        expect(false, admin.getQueueExists(name));
+    }
+
+    private void topic() {
+        ServiceBusAdministrationClient admin = administrator();
+        String name = queue + "-topic";
+        admin.createTopic(name, new CreateTopicOptions().setPartitioningEnabled(isPartitioned));
+        admin.createSubscription(name, "all");
+        admin.createSubscription(name, "north");
+        admin.createRule(name, "only", "north",
+            new CreateRuleOptions(new SqlRuleFilter("region = 'north'"))
+                .setAction(new SqlRuleAction("SET seen = 'yes'")));
+        admin.deleteRule(name, "north", "$Default");
+        try (ServiceBusSenderClient sender = builder().sender().topicName(name).buildClient()) {
+            for (String region : List.of("north", "south")) {
+                ServiceBusMessage message = new ServiceBusMessage(region);
+                message.getApplicationProperties().put("region", region);
+                sender.sendMessage(message);
+            }
+        }
+        expect(2, fromSubscription(name, "all", 2).size());
+        ServiceBusReceivedMessage north = fromSubscription(name, "north", 1).get(0);
+        expect("north", north.getBody().toString());
+        expect("yes", north.getApplicationProperties().get("seen"));
+    }
+
+    private static List<ServiceBusReceivedMessage> fromSubscription(
+            String topic, String subscription, int count) {
+        try (ServiceBusReceiverClient receiver = builder().receiver().topicName(topic)
+                .subscriptionName(subscription).maxAutoLockRenewDuration(Duration.ZERO).buildClient()) {
+            List<ServiceBusReceivedMessage> taken = take(receiver, count);
+            taken.forEach(receiver::complete);
+            return taken;
+        }
     }
 
     private static ServiceBusMessage keyed(String body) {
