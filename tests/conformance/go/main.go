@@ -480,7 +480,7 @@ func topic(ctx context.Context, client *azservicebus.Client, e entities) error {
 	if err != nil {
 		return err
 	}
-	name := e.queue + "-topic"
+	name := e.queue + "-made-topic"
 	if _, err = manager.CreateTopic(ctx, name, &admin.CreateTopicOptions{
 		Properties: &admin.TopicProperties{EnablePartitioning: to.Ptr(e.partitioned)}}); err != nil {
 		return err

@@ -1,12 +1,16 @@
 // What an application on @azure/service-bus does, against the namespace in the environment.
 // Prints one line per promise: "ok KIND/NAME", or "not ok KIND/NAME: why".
-import { ServiceBusClient } from "@azure/service-bus";
+import { ServiceBusAdministrationClient, ServiceBusClient } from "@azure/service-bus";
 import { strict as assert } from "node:assert";
 
 const WAIT = { maxWaitTimeInMs: 5000 };
 const client = new ServiceBusClient(process.env.SERVICEBUS_CONNECTION_STRING, {
   retryOptions: { maxRetries: 0, timeoutInMs: 20000 },
 });
+// It speaks HTTPS only; whom to trust is in NODE_EXTRA_CA_CERTS.
+const administration = new ServiceBusAdministrationClient(
+  process.env.SERVICEBUS_TLS_CONNECTION_STRING,
+);
 
 async function send(queue, ...messages) {
   const sender = client.createSender(queue);
@@ -252,12 +256,63 @@ const scenarios = {
     await assert.rejects(sender.sendMessages({ body: "lost" }), { code: "MessagingEntityNotFound" });
     await sender.close();
   },
+
+  async "a-topic-copies-by-its-rules"({ queue, isPartitioned }) {
+    const topic = `${queue}-made-topic`;
+    await administration.createTopic(topic, { enablePartitioning: isPartitioned });
+    await administration.createSubscription(topic, "all");
+    await administration.createSubscription(topic, "north");
+    await administration.createRule(
+      topic, "north", "only",
+      { sqlExpression: "region = @region", sqlParameters: { "@region": "north" } },
+      { sqlExpression: "SET seen = 'yes'" },
+    );
+    await administration.deleteRule(topic, "north", "$Default");
+    for (const region of ["north", "south"]) {
+      await send(topic, { body: region, applicationProperties: { region } });
+    }
+    for (const [subscription, regions] of [["all", ["north", "south"]], ["north", ["north"]]]) {
+      const receiver = client.createReceiver(topic, subscription);
+      const messages = await take(receiver, regions.length);
+      for (const message of messages) await receiver.completeMessage(message);
+      assert.deepEqual(messages.map((each) => each.body).sort(), regions);
+      const seen = messages.map((each) => each.applicationProperties.seen);
+      assert.deepEqual(seen, subscription === "north" ? ["yes"] : [undefined, undefined]);
+      await receiver.close();
+    }
+  },
+
+  async "an-administrator-makes-changes-and-deletes"({ queue, isPartitioned }) {
+    const name = `${queue}-made`;
+    const made = await administration.createQueue(name, {
+      enablePartitioning: isPartitioned,
+      lockDuration: "PT45S",
+    });
+    assert.equal(made.enablePartitioning, isPartitioned);
+    assert.equal(made.lockDuration, "PT45S");
+    await assert.rejects(administration.createQueue(name), { code: "MessageEntityAlreadyExistsError" });
+    made.maxDeliveryCount = 7;
+    assert.equal((await administration.updateQueue(made)).maxDeliveryCount, 7);
+    await send(name, { body: "counted" });
+    const counts = await administration.getQueueRuntimeProperties(name);
+    assert.equal(counts.activeMessageCount, 1);
+    const names = [];
+    for await (const each of administration.listQueues()) names.push(each.name);
+    assert(names.includes(name));
+    await administration.deleteQueue(name);
+    assert.equal(await administration.queueExists(name), false);
+  },
 };
 
 let failed = 0;
 for (const kind of ["conventional", "partitioned"]) {
   const queue = `${process.env.ENTITY_PREFIX}${kind}`;
-  const entities = { queue, sessions: `${queue}-sessions`, topic: `${queue}-topic`, kind };
+  const entities = {
+    queue,
+    sessions: `${queue}-sessions`,
+    topic: `${queue}-topic`,
+    isPartitioned: kind === "partitioned",
+  };
   for (const [name, run] of Object.entries(scenarios)) {
     try {
       await run(entities);

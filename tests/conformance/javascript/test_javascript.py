@@ -24,6 +24,8 @@ PROMISES = (
     "the-next-session-that-has-messages",
     "rules-choose-messages",
     "an-unknown-queue-is-not-found",
+    "a-topic-copies-by-its-rules",
+    "an-administrator-makes-changes-and-deletes",
 )
 
 

@@ -325,7 +325,7 @@ public final class Conformance {
 
     private void topic() {
         ServiceBusAdministrationClient admin = administrator();
-        String name = queue + "-topic";
+        String name = queue + "-made-topic";
         admin.createTopic(name, new CreateTopicOptions().setPartitioningEnabled(isPartitioned));
         admin.createSubscription(name, "all");
         admin.createSubscription(name, "north");
