@@ -25,6 +25,7 @@ TOKEN_PREFIX = "SharedAccessSignature "  # noqa: S105 - the scheme's name, not a
 TOKEN_LENGTH_MAX = 8_192
 # Unix seconds of the year 9999 have twelve digits.
 EXPIRY_DIGITS_MAX = 12
+_HTTP = ("http", "https")
 _TOKEN_FIELDS = frozenset(("sr", "sig", "se", "skn"))
 
 
@@ -118,12 +119,13 @@ def resource_path(uri: str) -> str:
 
     Scheme, host and port go: clients spell the same namespace as `sb`, `amqp`, `amqps` or `http`,
     with and without a port, and reach it under more than one host name. Names compare without
-    regard to case. The Go client signs the whole URL of a request, with its query.
+    regard to case. The Go client signs the whole URL of an HTTP request, with its query.
     """
     scheme, separator, rest = uri.partition("://")
     if separator and "/" not in scheme:
         _, _, rest = rest.partition("/")
-        rest = rest.partition("?")[0]
+        if scheme.lower() in _HTTP:
+            rest = rest.partition("?")[0]
     else:
         rest = uri
     return unquote(rest).strip("/").lower()
