@@ -178,8 +178,8 @@ def entries(cursor: apsw.Cursor, number: int, rows: list[Row], sequence_base: in
     contents = _contents(cursor, base, rows)
     found: list[Entry] = []
     for row in rows:
-        position, _, offset, length, kept_length, kept_count, enqueued_ms = row[:_RARE]
-        content = contents[_body(base, row)]
+        position, body, offset, length, kept_length, kept_count, enqueued_ms = row[:_RARE]
+        content = contents[base + position - body if len(row) == _RARE else body]
         start = offset + kept_length
         entry = Entry(
             position,
@@ -222,13 +222,10 @@ def _take_own_content(
     entry.kept, entry.bare = content[:kept_length], content[kept_length:]
 
 
-def _body(base: int, row: Row) -> int:
-    place: int = row[_BODY]
-    return place if len(row) > _RARE else base + row[_POSITION] - place
-
-
 def _contents(cursor: apsw.Cursor, base: int, rows: list[Row]) -> dict[int, bytes]:
-    bodies = {_body(base, row) for row in rows}
+    bodies = {
+        base + row[_POSITION] - row[_BODY] if len(row) == _RARE else row[_BODY] for row in rows
+    }
     if len(bodies) == 1:
         found = cursor.execute(statements.SELECT_BODY, tuple(bodies)).fetchall()
     elif bodies:
