@@ -128,3 +128,21 @@ def test_a_purge_takes_only_so_long(
     monkeypatch.setattr(purging, "PURGE_S_MAX", -1.0)
     queue = servicebus_namespace.create_queue("q")
     assert empty(servicebus_namespace, queue) == Purged(0, (0,))
+
+
+def test_a_subscription_is_emptied_and_its_neighbour_keeps_its_copies(
+    durable_servicebus_namespace: Namespace, partitioned: bool
+) -> None:
+    namespace = durable_servicebus_namespace
+    topic = namespace.create_topic("t", enable_partitioning=partitioned)
+    paths = [f"{topic}/Subscriptions/{name}" for name in ("one", "two")]
+    for path in paths:
+        namespace.create_subscription(topic, path.rpartition("/")[2])
+    with (
+        ServiceBusClient.from_connection_string(namespace.connection_string) as client,
+        client.get_topic_sender(topic) as sender,
+    ):
+        for number in range(20):
+            sender.send_messages(ServiceBusMessage(b"x", partition_key=str(number)))
+    assert empty(namespace, paths[0]) == Purged(20, ())
+    assert (held(namespace, paths[0]).messages, held(namespace, paths[1]).messages) == (0, 20)
