@@ -13,6 +13,10 @@ from partibus.testing.serve import LiveBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+PATIENCE_S = 120
+STARTS_MAX = 3
 
 
 @pytest.fixture(scope="session")
@@ -105,3 +109,30 @@ def make_queue(broker: LiveBroker) -> Callable[..., Queue]:
 def queue(make_queue: Callable[..., Queue]) -> Queue:
     """A partitioned queue."""
     return make_queue(enable_partitioning=True)
+
+
+def run_to_end(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """Run a query that ends by itself.
+
+    Spark gives the Python process of a stream ten seconds to start and cannot be told otherwise;
+    on a machine that is busy with other things that may need a second try.
+    """
+    from pyspark.errors import StreamingQueryException
+
+    for _ in range(STARTS_MAX - 1):
+        query = start()
+        try:
+            assert query.awaitTermination(PATIENCE_S)
+        except StreamingQueryException as error:
+            if "failed to connect back" not in str(error):
+                raise
+        else:
+            return query
+    query = start()
+    assert query.awaitTermination(PATIENCE_S)
+    return query
+
+
+@pytest.fixture
+def finish() -> Callable[[Callable[[], StreamingQuery]], StreamingQuery]:
+    return run_to_end

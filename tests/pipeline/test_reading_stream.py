@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,13 +15,14 @@ if TYPE_CHECKING:
     from tests.pipeline.conftest import Queue
 
 SCHEMA = "fragment INT, position LONG, messageId STRING"
-PATIENCE_S = 120
+Finish = Callable[[Callable[[], Any]], Any]
 
 
 class Capture:
     """A query that captures a queue into Parquet files, run as often as a test likes."""
 
-    def __init__(self, spark: SparkSession, queue: Queue, directory: Path) -> None:
+    def __init__(self, spark: SparkSession, queue: Queue, directory: Path, finish: Finish) -> None:
+        self._finish = finish
         self.spark = spark
         self.queue = queue
         self.directory = directory
@@ -38,9 +40,7 @@ class Capture:
         )
 
     def run(self, **options: str) -> StreamingQuery:
-        query = self.start(**options)
-        assert query.awaitTermination(PATIENCE_S)
-        return query
+        return self._finish(lambda: self.start(**options))
 
     def ids(self) -> list[str]:
         rows = self.spark.read.parquet(str(self.directory / "out")).collect()
@@ -48,8 +48,8 @@ class Capture:
 
 
 @pytest.fixture
-def capture(spark: SparkSession, queue: Queue, tmp_path: Path) -> Capture:
-    return Capture(spark, queue, tmp_path)
+def capture(spark: SparkSession, queue: Queue, tmp_path: Path, finish: Finish) -> Capture:
+    return Capture(spark, queue, tmp_path, finish)
 
 
 def test_S2_a_restarted_query_goes_on_where_it_was(capture: Capture, queue: Queue) -> None:

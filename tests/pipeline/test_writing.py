@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from tests.pipeline.conftest import Queue
 
-PATIENCE_S = 120
-
 
 def write(frame: DataFrame, queue: Queue, **options: str) -> None:
     frame.write.format("servicebus").options(**queue.options, **options).mode("append").save()
@@ -104,16 +102,20 @@ def test_S1_what_cannot_be_written_is_said_and_nothing_is_published(
 
 
 def test_S1_a_stream_is_written_once_though_its_batch_runs_again(
-    spark: SparkSession, queue: Queue, make_queue: Callable[..., Queue], tmp_path: Path
+    spark: SparkSession,
+    queue: Queue,
+    make_queue: Callable[..., Queue],
+    tmp_path: Path,
+    finish: Callable[[Callable[[], Any]], Any],
 ) -> None:
     target = make_queue(enable_partitioning=True)
     checkpoint = tmp_path / "checkpoint"
 
-    def run(**options: str) -> Any:
+    def start() -> Any:
         stream = spark.readStream.format("servicebus").options(
-            **queue.options, startingOffsets="earliest", maxMessagesPerTrigger="40", **options
+            **queue.options, startingOffsets="earliest", maxMessagesPerTrigger="40"
         )
-        query = (
+        return (
             stream.load()
             .writeStream.format("servicebus")
             .options(**target.options)
@@ -121,17 +123,15 @@ def test_S1_a_stream_is_written_once_though_its_batch_runs_again(
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(PATIENCE_S)
-        return query
 
     first = queue.send_spread(100, "a")
-    run()
+    finish(start)
     # As if the driver had died after its last commit was published and before it was noted.
     last = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     last.unlink()
     (last.parent / f".{last.name}.crc").unlink(missing_ok=True)
     second = queue.send_spread(40, "b")
-    run()
+    finish(start)
 
     found = target.received()
     assert len(found) == len(set(found))

@@ -55,6 +55,8 @@ _ROWS = (
 )
 _FIRST_KEPT = "SELECT min(position) FROM kept WHERE position BETWEEN ? AND ?"
 _KEPT = f"SELECT {_COLUMNS} FROM kept {_RANGE} ORDER BY position LIMIT ?"  # noqa: S608
+_CURSORS = "SELECT reader, position FROM cursor WHERE number = ? ORDER BY reader"
+_KEPT_SIZE = "SELECT ifnull(sum(length(content)), 0) FROM kept WHERE position BETWEEN ? AND ?"
 _CURSOR = "SELECT position FROM cursor WHERE number = ? AND reader = ?"
 # Where the contents stand in a row, and the bundle, offset and length behind them.
 _CONTENT, _BODY = 10, 11
@@ -163,6 +165,14 @@ class StoreFile:
         """Up to where a named reader has read; None: it is not known, -1: it lost its place."""
         with self._errors():
             return cast(int | None, self._connection.execute(_CURSOR, (number, reader)).get)
+
+    def readers(self, number: int) -> tuple[dict[str, int], int]:
+        """The places of all named readers, and how many bytes are kept for them."""
+        base = number << POSITION_BITS
+        with self._errors():
+            places = self._connection.execute(_CURSORS, (number,)).fetchall()
+            size = self._connection.execute(_KEPT_SIZE, (base, base + POSITION_MAX)).get
+        return dict(cast(Any, places)), cast(int, size)
 
     def rows(self, number: int, after: int, upto: int, *, kept: bool = False) -> Rows:
         """The next messages with after < position <= upto; none: there are no more.

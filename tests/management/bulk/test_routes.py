@@ -183,6 +183,9 @@ def test_S2_what_is_completed_is_kept_for_a_named_reader_only(namespace: Namespa
         everything = Range(fragment, 0, 10)
 
         assert {each["reader"] for each in told} == {0}
+        listed = opened.positions(reader="*")["fragments"]
+        assert all(each["readers"] == {"spark": 0} for each in listed)
+        assert sum(each["keptBytes"] for each in listed) > 0
         assert [each["first"] for each in told if each["last"]] == [1]
         mine = pa.Table.from_batches(opened.messages(everything, ["body"], "spark"))
         assert mine["body"].to_pylist() == [b"0", b"1", b"2", b"3"]

@@ -58,8 +58,8 @@ class BulkReaders:
         reader: str,
         positions: dict[int, int] | dict[int, None],
     ) -> None:
-        if not 0 < len(reader) <= NAME_MAX:
-            raise InvalidArgument(f"A reader has a name of up to {NAME_MAX} characters.")
+        if not 0 < len(reader) <= NAME_MAX or reader == "*":
+            raise InvalidArgument(f"A reader has a name of up to {NAME_MAX} characters, but not *.")
         loop = asyncio.get_running_loop()
         waiting: list[asyncio.Future[Reply]] = []
         for fragment, position in positions.items():

@@ -34,6 +34,8 @@ COLLECT_AFTER = (100_000, 50, 100)
 REQUEST_BYTES_MAX = 1024 * 1024
 # Open files kept for the next request, per store.
 FILES_KEPT_MAX = 4
+# Who asks for all named readers names this one.
+EVERY_READER = "*"
 # Arrow's record batches are gathered to chunks of about this size.
 CHUNK_BYTES = 256 * 1024
 
@@ -124,7 +126,9 @@ class Worker:
                 }
                 if at_ms is not None and key.subqueue == SubQueue.ACTIVE:
                     found["before"] = file.before(summary.number, last, at_ms)
-                if reader:
+                if reader == EVERY_READER:
+                    found["readers"], found["keptBytes"] = file.readers(summary.number)
+                elif reader:
                     found["reader"] = file.cursor(summary.number, reader)
                     found["first"] = min(
                         found["first"], file.first_kept(summary.number) or last + 1
