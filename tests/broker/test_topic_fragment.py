@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from partibus.broker.errors import QuotaExceeded
+from partibus.broker.errors import InvalidOperation, QuotaExceeded
 from partibus.broker.fragment import Fragment
 from partibus.broker.message import Incoming, Passage, read_message
 from partibus.broker.records import Copy, Entry, FragmentKey, SubQueue
@@ -219,6 +219,14 @@ def test_scheduled_messages_of_a_batch_keep_their_place_in_the_numbering() -> No
     assert [copy.enqueued_ms for copy in bench.taken("s")][2:] == [NOW_MS + 10] * 2
     assert bench.topic._stage().removed == [2, 3]
     assert (bench.topic.counters.scheduled, bench.topic.counters.bytes) == (0, 0)
+
+
+def test_nothing_comes_into_a_subscription_but_copies() -> None:
+    bench = Bench(everything("s"))
+    bench.topic.send([message()], NOW_MS)
+    key = FragmentKey(bench.subscriptions["s"], 1, PARTITION, SubQueue.ACTIVE)
+    with pytest.raises(InvalidOperation, match="topic"):
+        bench.fragments[key].send([message()], NOW_MS)
 
 
 def test_the_topic_is_full_when_its_copies_fill_it() -> None:

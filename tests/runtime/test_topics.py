@@ -6,7 +6,9 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
-from partibus.broker.errors import QuotaExceeded
+import pytest
+
+from partibus.broker.errors import InvalidOperation, QuotaExceeded
 from partibus.broker.message import Incoming, read_message
 from partibus.broker.records import FragmentKey, SubQueue
 from partibus.broker.rule_descriptions import RuleDescription, SqlAction, SqlFilter, read_rule
@@ -235,6 +237,18 @@ async def test_the_copies_of_all_subscriptions_count_towards_the_topics_size(
     inbox = Door(world.nodes[1], subscription("a")).receiver()
     await inbox.door.settle(await inbox.take(3))
     assert await door.sending([incoming(megabyte)]).refusals() == [None]
+    await world.stop()
+
+
+@simulated
+async def test_nobody_sends_to_a_subscription_or_receives_from_a_topic(
+    loop: VirtualLoop, folder: Path
+) -> None:
+    world = await started(loop, folder)
+    with pytest.raises(InvalidOperation, match="send to its topic"):
+        Door(world.nodes[0], subscription("a")).sending([incoming(b"m")])
+    with pytest.raises(InvalidOperation, match="subscriptions"):
+        Door(world.nodes[0], "t").receiver()
     await world.stop()
 
 

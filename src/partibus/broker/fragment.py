@@ -156,6 +156,8 @@ class Fragment:
 
     def send(self, messages: list[Incoming], now_ms: int) -> int:
         """Take messages in, all or none; returns the position of the first."""
+        if self._shares:
+            raise InvalidOperation("A subscription takes copies only: send to its topic.")
         counters = self.counters
         size = sum([len(message.bare) + len(message.kept) for message in messages])
         self.check_room(size)

@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from partibus.broker.descriptions import Entity
-from partibus.broker.errors import EntityMoved, EntityNotFound, FragmentUnavailable, Refusal
+from partibus.broker.errors import (
+    EntityMoved,
+    EntityNotFound,
+    FragmentUnavailable,
+    InvalidOperation,
+    Refusal,
+)
 from partibus.broker.names import name_key
 from partibus.broker.records import SubQueue
 from partibus.broker.settlement import Settlement
@@ -362,6 +368,8 @@ class Node:
 
     def sender(self, entity: Entity) -> Sender:
         """Who sends to this entity; one per entity and node, so that all share one rotation."""
+        if entity.topic:
+            raise InvalidOperation(f"'{entity.name}' is a subscription: send to its topic.")
         sender = self._senders.get(entity.id)
         if sender is None:
             sender = self._senders[entity.id] = Sender(self, entity)
@@ -424,6 +432,10 @@ class Node:
         lost: Callable[[Refusal], None],
     ) -> Receiver:
         """Who receives from this entity for one link or request."""
+        if entity.kind == "topic":
+            raise InvalidOperation(
+                f"'{entity.name}' is a topic: messages are received from its subscriptions."
+            )
         receiver = self.adopt(
             lambda number: Receiver(self, number, entity, subqueue, mode, deliver, lost)
         )

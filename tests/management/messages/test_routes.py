@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from partibus.broker.access import AccessRule, Right
-from partibus.testing.declarations import queue_of
+from partibus.testing.declarations import queue_of, subscription_of, topic_of
 from partibus.testing.http_world import KEY, World, in_world
 
 Use = Callable[[World], Awaitable[None]]
@@ -262,5 +262,25 @@ def test_A4_each_operation_needs_its_right(run: Any, right: Right, method: str, 
         token = world.token("q", str(right.name))
         assert (await ask(world, method, path, Authorization=token))[0] in (201, 204, 404)
         assert (await world.ask(method, path))[0] == 401
+
+    run(use)
+
+
+def test_A2_messages_go_through_a_topic_to_its_subscriptions(run: Any) -> None:
+    async def use(world: World) -> None:
+        is_partitioned = world.catalog.load().entities["q"].partitioned
+        profile = world.catalog.load().settings.profile
+        described = topic_of("t", {"enable_partitioning": is_partitioned}, profile)
+        world.catalog.create_topic(described, 1)
+        world.catalog.create_subscription("t", subscription_of("t", "s", {}, profile), 1)
+        status, _, _ = await ask(world, "POST", "/t/messages", b"hello")
+        assert status == 201
+        head = "messages/head?timeout=0"
+        status, _, body = await ask(world, "DELETE", f"/t/subscriptions/s/{head}")
+        assert (status, body) == (200, "hello")
+        status, _, _ = await ask(world, "POST", "/t/subscriptions/s/messages", b"no")
+        assert status == 400
+        status, _, _ = await ask(world, "DELETE", f"/t/{head}")
+        assert status == 400
 
     run(use)
