@@ -90,3 +90,10 @@ def test_S1_a_writer_names_a_whole_entity() -> None:
     with pytest.raises(WrongOption, match="no part of it"):
         write_options({**WHERE, "subQueue": "deadletter"})
     assert write_options({"connectionString": CONNECTION, "topic": "t"}).place.entity == "t"
+
+
+def test_S1_a_batch_number_belongs_to_a_writer() -> None:
+    given = {"connectionString": CONNECTION, "queue": "q", "writerBatch": "3"}
+    with pytest.raises(WrongOption, match="writerName"):
+        write_options(given)
+    assert write_options({**given, "writerName": "w"}).writer_batch == 3

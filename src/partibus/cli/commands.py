@@ -20,10 +20,12 @@ from partibus.cli.messages import (
     receive_command,
     send_command,
 )
+from partibus.cli.pipeline import pipeline_commands
 from partibus.cli.rules import rule_commands
 from partibus.cli.serving import node_command, serve_command, version_command
 from partibus.client import MessagingError
 from partibus.config import ConfigurationError
+from partibus.pipeline.jobs.errors import Discrepancy, JobFailed
 from partibus.runtime.serving import AddressUnavailable
 from partibus.runtime.supervisor import NodesFailed
 from partibus.store import StoreError, StoreInUse
@@ -36,6 +38,8 @@ EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
     (AddressUnavailable, 6),
     (NodesFailed, 7),
     (MessagingError, 8),
+    (JobFailed, 9),
+    (Discrepancy, 10),
 )
 
 
@@ -70,5 +74,6 @@ for _command in (
     rule_commands,
     fragments_command,
     where_command,
+    pipeline_commands,
 ):
     commands.add_command(_command)

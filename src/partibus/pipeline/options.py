@@ -34,6 +34,7 @@ _READ = (
 )  # fmt: skip
 _WRITE = (
     "bodyColumn", "messageIdColumn", "sessionIdColumn", "partitionKeyColumn", "writerName",
+    "writerBatch",
 )  # fmt: skip
 # Spark puts these in by itself.
 _SPARKS = frozenset({"path", "checkpointlocation", "queryname"})
@@ -129,6 +130,7 @@ class WriteOptions:
     place: Place
     columns: dict[str, str]
     writer_name: str = ""
+    writer_batch: int = 0
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
@@ -175,7 +177,15 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         target: values.text(f"{target}Column", target)
         for target in ("body", "messageId", "sessionId", "partitionKey")
     }
-    return WriteOptions(_place(values, is_written=True), columns, values.text("writerName"))
+    options = WriteOptions(
+        place=_place(values, is_written=True),
+        columns=columns,
+        writer_name=values.text("writerName"),
+        writer_batch=values.number("writerBatch", 0, least=0),
+    )
+    if options.writer_batch and not options.writer_name:
+        raise WrongOption("option 'writerBatch' needs the 'writerName' whose batch it is")
+    return options
 
 
 def _place(values: _Values, *, is_written: bool) -> Place:

@@ -54,7 +54,9 @@ def local_session(
     home = java_home()
     if home is not None:
         os.environ["JAVA_HOME"] = str(home)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if master.startswith("local"):
+        # A cluster has to reach the driver by another.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # The Python that has this package, not whichever is first on the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if "SPARK_CONF_DIR" not in os.environ:

@@ -51,7 +51,7 @@ class ServiceBusDataSource(DataSource):
             raise WrongOption("messages can only be added to an entity: use mode('append')")
         options = write_options(self.options)
         sink = Sink(options.place, check_written(schema, options.columns))
-        return BatchWriter(sink, options.writer_name)
+        return BatchWriter(sink, options.writer_name, options.writer_batch)
 
     def streamWriter(  # noqa: N802 - Spark's name
         self, schema: StructType, overwrite: bool

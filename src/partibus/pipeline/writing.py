@@ -120,14 +120,15 @@ def _attempt() -> tuple[Any, str]:
 class BatchWriter(DataSourceArrowWriter):
     """A whole DataFrame: all of it is published, or nothing was."""
 
-    def __init__(self, sink: Sink, writer_name: str) -> None:
+    def __init__(self, sink: Sink, writer_name: str, batch: int = 0) -> None:
         self._sink = sink
         self._writer = writer_name or os.urandom(16).hex()
+        self._batch = batch
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """In an executor."""
         context, attempt = _attempt()
-        staged = Staged(self._writer, 0, context.partitionId())
+        staged = Staged(self._writer, self._batch, context.partitionId())
         return self._sink.stage(iterator, staged, attempt)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
