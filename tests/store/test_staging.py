@@ -8,6 +8,7 @@ from partibus.broker.message import Incoming
 from partibus.store import StoreDamaged, StoreError
 from partibus.store.staging import (
     CHUNK_MESSAGES,
+    NotStaged,
     StagedReader,
     StagedWriter,
     Staging,
@@ -62,6 +63,9 @@ def test_S1_nothing_is_left_of_what_was_not_finished(tmp_path: Path) -> None:
 def test_S1_the_first_decision_holds(tmp_path: Path) -> None:
     staging = Staging(tmp_path)
     place = staging.place((1, 1), "query", 7)
+    with pytest.raises(NotStaged, match="was not staged"):
+        staging.decide(place, {"a": {"1": 10}})
+    staged(place / staged_name("a", 1), 10)
     assert staging.decide(place, {"a": {"1": 10}}) == {"a": {"1": 10}}
     assert staging.decide(place, {"b": {"2": 10}}) == {"a": {"1": 10}}
     assert list(files_of(place, {"a": {"1": 10}})) == [(1, place / staged_name("a", 1), 10)]

@@ -37,6 +37,10 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Incoming]).decode
 
 
+class NotStaged(Exception):
+    """A batch names an attempt that there is not."""
+
+
 class StagedWriter:
     """One file: messages of one attempt for one fragment, in chunks with checksums."""
 
@@ -150,6 +154,12 @@ class Staging:
         """
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         manifest = place / _MANIFEST
+        if not manifest.exists():
+            for _, file, _ in files_of(place, attempts):
+                if not file.exists():
+                    raise NotStaged(f"{file.name} was not staged, or is gone")
+            # The files are there for good before anything depends on them.
+            _sync(place)
         proposal = place / f"{os.getpid()}-{os.urandom(8).hex()}.proposal"
         _write(proposal, attempts)
         try:

@@ -162,6 +162,8 @@ def test_S1_what_is_no_arrow_or_no_name_is_refused(writer: Writer) -> None:
         writer.ask("PUT", "0/a", b"nonsense")
     with pytest.raises(DoorRefused, match="letters, digits and dashes"):
         writer.ask("PUT", "0/a.b", b"")
+    with pytest.raises(DoorRefused, match="was not staged"):
+        writer.publish(0, nobody={"1": 5})
     with pytest.raises(DoorRefused, match="names attempts"):
         writer.ask("POST", "0", b"[]")
 

@@ -23,7 +23,7 @@ from partibus.broker.records import SubQueue
 from partibus.management.side_process import SideProcess
 from partibus.runtime.peers import Peer
 from partibus.runtime.requests import Publish, Reply
-from partibus.store.staging import NAME_MAX, Staging, check_name, files_of
+from partibus.store.staging import NAME_MAX, NotStaged, Staging, check_name, files_of
 
 ATTEMPTS_MAX = 100_000
 
@@ -93,7 +93,10 @@ class BulkWriting:
         place = staging.place((entity.id, entity.incarnation), writer, batch)
         if await asyncio.to_thread(staging.is_done, place):
             return {"published": 0, "replayed": True}
-        decided = await asyncio.to_thread(staging.decide, place, attempts)
+        try:
+            decided = await asyncio.to_thread(staging.decide, place, attempts)
+        except NotStaged as error:
+            raise InvalidArgument(f"{error}.") from error
         by_fragment: dict[int, list[tuple[str, int]]] = {}
         for fragment, file, count in files_of(place, decided):
             by_fragment.setdefault(fragment, []).append((str(file), count))
