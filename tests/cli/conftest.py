@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 from click.testing import CliRunner
 
-from partibus.cli.commands import EXIT_CODES, commands
+from partibus.cli.commands import commands, exit_code
 from partibus.testing.serve import LiveBroker
 
 
@@ -39,10 +39,11 @@ def partibus(broker: LiveBroker) -> Callable[..., Ran]:
         )
         error = result.exception
         if error is not None and not isinstance(error, SystemExit):
-            codes = [code for kind, code in EXIT_CODES if isinstance(error, kind)]
-            if not codes:
+            assert isinstance(error, Exception)
+            code = exit_code(error)
+            if code is None:
                 raise error
-            return Ran(codes[0], result.stdout, str(error))
+            return Ran(code, result.stdout, str(error))
         return Ran(result.exit_code, result.stdout, result.stderr)
 
     return run

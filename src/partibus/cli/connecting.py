@@ -60,3 +60,16 @@ def administration(given: str | None, data: Path) -> Administration:
         return Administration.from_connection_string(connection_string(given, data))
     except ValueError as error:
         raise click.UsageError(f"the connection string cannot be used: {error}") from error
+
+
+def connection_string_of(
+    given: str | None, data: Path, rule: str, key: str, entity: str | None
+) -> str:
+    """The same connection string for another rule."""
+    kept = [
+        part
+        for part in connection_string(given, data).split(";")
+        if part.partition("=")[0].strip().lower() in ("endpoint", "usedevelopmentemulator")
+    ]
+    own = [f"SharedAccessKeyName={rule}", f"SharedAccessKey={key}"]
+    return ";".join([*kept, *own, *([f"EntityPath={entity}"] if entity else [])])

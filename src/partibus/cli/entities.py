@@ -87,7 +87,7 @@ def group_of(kind: str, feed: str) -> click.Group:
     """The commands of queues or topics, which differ in little."""
     word = kind.lower()
     may_have_sessions: Callable[[Any], Any] = sessions_option if kind == "Queue" else _as_it_is
-    group = click.Group(word, help=f"{kind}s: create, list, show, update, delete.")
+    group = click.Group(word, help=f"{kind}s: create, list, show, update, delete, purge.")
 
     @group.command("create", help=f"Make a {word}. Partitioned unless --no-partitioned is given.")
     @click.argument("name")
@@ -131,7 +131,7 @@ def _as_it_is(command: Any) -> Any:
 def _add_rest(
     group: click.Group, kind: str, names: tuple[str, ...], path_of: Callable[..., str]
 ) -> None:
-    """Show, update and delete, which are the same for all entities."""
+    """Show, update, delete and purge, which are the same for all entities."""
     word = kind.lower()
 
     @group.command("show", help=f"What a {word} is, with its counts.")
@@ -168,6 +168,19 @@ def _add_rest(
             admin.delete(path_of(**named))
         click.echo("deleted", err=True)
 
+    if kind == "Topic":
+        # It holds no messages of its own but scheduled ones.
+        return
+
+    @group.command("purge", help=f"Delete all messages of a {word}, but not the {word}.")
+    @with_arguments(*names)
+    @click.confirmation_option("--yes", prompt="Delete all its messages for good?")
+    @reached
+    def purge(connection_string: str | None, data: Path, **named: str) -> None:
+        with administration(connection_string, data) as admin:
+            admin.extension("POST", f"entities/{path_of(**named)}/purge")
+        click.echo("purged", err=True)
+
 
 def subscription_path(topic: str, name: str) -> str:
     """Where a subscription stands."""
@@ -175,7 +188,9 @@ def subscription_path(topic: str, name: str) -> str:
 
 
 def _subscription_group() -> click.Group:
-    group = click.Group("subscription", help="Subscriptions: create, list, show, update, delete.")
+    group = click.Group(
+        "subscription", help="Subscriptions: create, list, show, update, delete, purge."
+    )
 
     @group.command("create")
     @with_arguments("topic", "name")

@@ -21,7 +21,6 @@ from partibus.config import (
     default_nodes,
 )
 from partibus.runtime.node_settings import read_node_settings
-from partibus.runtime.serving import serve
 from partibus.telemetry import LEVELS, start_logging
 
 
@@ -88,6 +87,9 @@ def serve_command(
     settings = ServeSettings(
         store_dirs=store_dir, tls_names=tls_name, nodes=nodes or default_nodes(), **given
     )
+    # Here, because the nodes come through this module, too, and need none of it.
+    from partibus.runtime.serving import serve
+
     start_logging("supervisor", settings.log_level)
     serve(settings, click.echo)
 

@@ -132,8 +132,8 @@ class Administration:
         """An operation that only partibus has, under `/$partibus/`; JSON both ways."""
         sent = None if body is None else json.dumps(body)
         _, answer = self._ask(method, f"$partibus/{path}", sent, content_type="application/json")
-        found = json.loads(answer or b"{}")
-        return found if isinstance(found, dict) else {"items": found}
+        found: dict[str, object] = json.loads(answer or b"{}")
+        return found
 
     # Steps of the above -----------------------------------------------------------------------
 
