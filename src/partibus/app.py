@@ -79,7 +79,14 @@ async def _run(settings: NodeSettings) -> None:
     web = HttpSettings(settings.namespace, node=settings.index, dev=settings.dev)
     layout = read_layout(settings.data)
     paths = [layout.store_path(store) for store in range(layout.stores)]
-    door = HttpDoor(node, web, loop, store_paths=paths, staging=settings.data / STAGING_NAME)
+    door = HttpDoor(
+        node,
+        web,
+        loop,
+        store_paths=paths,
+        staging=settings.data / STAGING_NAME,
+        data=settings.data,
+    )
     await asyncio.to_thread(Staging(settings.data / STAGING_NAME).sweep, time.time() - STAGED_S_MAX)
     tls = Tls(settings.tls_cert, settings.tls_key)
     renewal = loop.create_task(tls.keep_up())

@@ -108,6 +108,7 @@ class Configuration:
     access_rules: tuple[tuple[str, Mapping[str, object]], ...] = ()
     # None: as they are.
     limits: Mapping[str, object] | None = None
+    pipelines: tuple[Section, ...] = ()
 
 
 def read_configuration(path: Path) -> Configuration:
@@ -139,7 +140,10 @@ def parse_configuration(content: bytes) -> Configuration:
 
 
 def _namespace(path: str, value: object) -> Configuration:
-    keys = ("Name", "Queues", "Topics", "AuthorizationRules", "Profile", "Partitions", "Limits")
+    keys = (
+        "Name", "Queues", "Topics", "AuthorizationRules", "Profile", "Partitions", "Limits",
+        "Pipelines",
+    )  # fmt: skip
     found = _object(path, value, keys)
     profile = found.get("Profile")
     if profile is not None and profile not in PROFILE_NAMES:
@@ -163,6 +167,7 @@ def _namespace(path: str, value: object) -> Configuration:
         ),
         access_rules=_access_rules(path, found),
         limits=_object(f"{path}.Limits", found["Limits"]) if "Limits" in found else None,
+        pipelines=_sections(f"{path}.Pipelines", found.get("Pipelines", [])),
     )
 
 

@@ -37,12 +37,14 @@ SUPERVISOR = """
 import logging, sys
 from partibus.runtime.supervisor import NodesFailed, Supervisor
 logging.basicConfig(level="INFO", format="%(message)s", stream=sys.stdout)
-behaviours = sys.argv[2:]
+behaviours = [each for each in sys.argv[2:] if not each.startswith("beside-")]
+beside = [each.removeprefix("beside-") for each in sys.argv[2:] if each.startswith("beside-")]
 def command(behaviour):
     return lambda status: [
         sys.executable, sys.argv[1], str(status), str(supervisor.lifeline), behaviour
     ]
-supervisor = Supervisor([command(each) for each in behaviours])
+companion = command(beside[0]) if beside else None
+supervisor = Supervisor([command(each) for each in behaviours], companion=companion)
 try:
     supervisor.run(lambda: print("all-ready", *supervisor.pids, flush=True))
 except NodesFailed as error:
@@ -214,3 +216,24 @@ def test_idling_costs_next_to_nothing(run: Start) -> None:
     before_s = cpu_s()
     time.sleep(2)  # the span itself is what is tested
     assert cpu_s() - before_s <= 0.1
+
+
+def test_S5_a_companion_is_not_waited_for_and_ends_with_the_nodes(run: Start) -> None:
+    supervisor = run("good", "beside-good")
+    (node,) = supervisor.pids()
+    first = supervisor.wait_for_ready_pid()
+    os.kill(first, signal.SIGKILL)
+    assert "node=companion" in supervisor.line("node died")
+    second = supervisor.wait_for_ready_pid()
+    assert is_alive(node)
+    assert supervisor.stop() == 0
+    assert not any(map(is_alive, (node, second)))
+
+
+def test_S5_a_companion_that_cannot_start_waits_longer_and_longer(run: Start) -> None:
+    supervisor = run("good", "beside-failing")
+    (node,) = supervisor.pids()
+    waits = [float(supervisor.line("node died").rpartition("wait_s=")[2]) for _ in range(2)]
+    assert waits == [1.0, 2.0]
+    assert is_alive(node)
+    assert supervisor.stop() == 0

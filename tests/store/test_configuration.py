@@ -254,3 +254,55 @@ def test_P9_limits_in_the_file_take_the_place_of_the_profiles(catalog: Catalog) 
     error = refused(catalog, Limits={"Entitys": 1})
     assert error.path == "UserConfig.Namespaces[0].Limits.Entitys"
     assert "did you mean Entities?" in error.problem
+
+
+PIPELINES = "UserConfig.Namespaces[0].Pipelines"
+COPY = {"Source": "orders", "Sql": "SELECT body FROM messages", "Target": "news"}
+
+
+def with_pipelines(*pipelines: tuple[str, dict[str, object]]) -> dict[str, object]:
+    return {
+        "Queues": [{"Name": "orders"}],
+        "Topics": [{"Name": "news", "Subscriptions": [{"Name": "all"}]}],
+        "Pipelines": [{"Name": name, "Properties": properties} for name, properties in pipelines],
+    }
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        COPY,
+        {**COPY, "Source": "ORDERS/$DeadLetterQueue"},
+        {**COPY, "Source": "news/subscriptions/all", "Target": "orders"},
+    ],
+)
+def test_S5_a_pipeline_reads_and_writes_what_is_there(
+    catalog: Catalog, properties: dict[str, object]
+) -> None:
+    apply(catalog, **with_pipelines(("copy", properties)))
+
+
+@pytest.mark.parametrize(
+    ("pipelines", "path", "said"),
+    [
+        ([("p", {**COPY, "Source": "none"})], "[0].Properties.Source", "no queue or subscr"),
+        ([("p", {**COPY, "Source": "news"})], "[0].Properties.Source", "TOPIC/subscriptions/NAME"),
+        ([("p", {**COPY, "Target": "none"})], "[0].Properties.Target", "no queue or topic"),
+        (
+            [("p", {**COPY, "Target": "news/subscriptions/all"})],
+            "[0].Properties.Target",
+            "no queue",
+        ),
+        ([("p", COPY), ("P", COPY)], "[1].Name", "same name"),
+        ([("a b", COPY)], "[0].Name", "letters, digits"),
+        ([("p", {**COPY, "Trigger": "soon"})], "[0].Properties.Trigger", "PT10S"),
+    ],
+)
+def test_S5_a_pipeline_that_cannot_work_is_refused_by_its_path(
+    catalog: Catalog, pipelines: list[tuple[str, dict[str, object]]], path: str, said: str
+) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        apply(catalog, **with_pipelines(*pipelines))
+    assert refused.value.path == PIPELINES + path
+    assert said in refused.value.problem
+    assert catalog.load().find("orders") is None

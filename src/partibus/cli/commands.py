@@ -28,6 +28,7 @@ EXIT_CODES = {
 PLACES = {
     "serve": "serving:serve_command",
     "node": "serving:node_command",
+    "pipelines": "serving:pipelines_command",
     "version": "serving:version_command",
     "cert": "certificates:cert_commands",
     "env": "certificates:env_command",
@@ -43,7 +44,7 @@ PLACES = {
     "access-rule": "access:access_commands",
     "fragments": "fragments:fragments_command",
     "where": "fragments:where_command",
-    "pipeline": "pipeline:pipeline_commands",
+    "pipeline": "pipelines:pipeline_commands",
 }
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @click.group("pipeline")
 def pipeline_commands() -> None:
-    """Work on whole entities with Spark: capture, replay."""
+    """Work with Spark: pipelines that the broker runs, and jobs on whole entities."""
 
 
 def sparked(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -108,6 +108,17 @@ def node_command(settings: str) -> None:
     run_node(node_settings)
 
 
+@click.command("pipelines", hidden=True)
+@click.argument("data", type=DIRECTORY)
+@click.argument("status", type=int)
+@click.argument("lifeline", type=int)
+def pipelines_command(data: Path, status: int, lifeline: int) -> None:
+    """Run the pipelines. Started by serve; not for people."""
+    from partibus.pipeline.running.process import run_pipelines
+
+    raise SystemExit(run_pipelines(data, status, lifeline))
+
+
 @click.command("version")
 def version_command() -> None:
     """Print the version."""

@@ -43,6 +43,8 @@ class Service:
     side: SideProcess
     # Where bulk writes wait to be published; None where messages are in memory only.
     staging: Path | None
+    # The data directory, in which the files of pipelines are; None as above.
+    data: Path | None = None
 
 
 class Call:

@@ -12,6 +12,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 
 from partibus.management.calls import Call, Service, route
+from partibus.management.pipelines import states_of
+from partibus.pipeline_files import DOWN, FAILED
 from partibus.runtime.node import Node
 
 
@@ -39,7 +41,13 @@ async def answer(call: Call) -> Response:
     """How the namespace is."""
     now = health_of(call.node)
     status = 200 if now.can_serve else 503
-    return JSONResponse(body_of(now), status, {"cache-control": "no-store"})
+    body = body_of(now)
+    pipelines = await states_of(call.service.data, call.node.clock)
+    if pipelines:
+        # They say nothing about whether messages are taken and given.
+        not_well = [each.name for each in pipelines if each.state in (FAILED, DOWN)]
+        body["pipelines"] = {"total": len(pipelines), "down": not_well}
+    return JSONResponse(body, status, {"cache-control": "no-store"})
 
 
 def health_of(node: Node) -> Health:

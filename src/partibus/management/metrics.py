@@ -13,6 +13,8 @@ from starlette.routing import BaseRoute
 
 from partibus.broker.access import Right
 from partibus.management.calls import Call, Service, route
+from partibus.management.pipelines import states_of
+from partibus.pipeline_files import FINISHED, RUNNING, PipelineState
 from partibus.runtime.measuring import NodeMeasure, StoreMeasure, measure
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -38,6 +40,12 @@ _HELP = {
     "connections": "Open connections, by door.",
     "hop_frames_total": "Frames that a node sent to others.",
     "hop_bytes_total": "Bytes that a node sent to others.",
+    "pipeline_up": "Whether the pipeline runs, or has done what it had to.",
+    "pipeline_messages_total": "Messages that the pipeline has read since Spark began.",
+    "pipeline_messages_per_second": "The same per second, over the last minute.",
+    "pipeline_lag": "Messages that waited for the pipeline after its last batch.",
+    "pipeline_batch_seconds": "How long the last batch of the pipeline took.",
+    "pipeline_failures_total": "How often the pipeline failed since Spark began.",
     "fragments_left_out": "Fragments that are not told of because there are too many.",
 }
 
@@ -51,12 +59,15 @@ async def answer(call: Call) -> Response:
     """All numbers of the namespace."""
     call.require(Right.MANAGE, "")
     found = await measure(call.node)
-    return Response(write(found), media_type=CONTENT_TYPE)
+    pipelines = await states_of(call.service.data, call.node.clock)
+    return Response(write(found, pipelines), media_type=CONTENT_TYPE)
 
 
-def write(found: Mapping[int, NodeMeasure | None]) -> str:
+def write(found: Mapping[int, NodeMeasure | None], pipelines: Iterable[PipelineState] = ()) -> str:
     """The numbers as text."""
     samples = _gather(found)
+    for name, labels, value in _pipelines(pipelines):
+        samples.setdefault(name, []).append((labels, value))
     lines: list[str] = []
     for name, help_text in _HELP.items():
         if name in samples:
@@ -108,6 +119,19 @@ def _stores(
         yield "store_commits_total", where, each.commits
         yield "store_commit_seconds_total", where, each.commit_ms / MS_PER_S
         yield "store_failures_total", where, each.failures
+
+
+def _pipelines(
+    states: Iterable[PipelineState],
+) -> Iterator[tuple[str, Mapping[str, object], float]]:
+    for each in states:
+        which = {"pipeline": each.name}
+        yield "pipeline_up", which, each.state in (RUNNING, FINISHED)
+        yield "pipeline_messages_total", which, each.messages
+        yield "pipeline_messages_per_second", which, each.rate
+        yield "pipeline_lag", which, each.lag_messages
+        yield "pipeline_batch_seconds", which, each.batch_ms / MS_PER_S
+        yield "pipeline_failures_total", which, each.failures
 
 
 def _line(name: str, labels: Mapping[str, object], value: float) -> str:

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from partibus.broker.errors import Refusal
-from partibus.management import fragments, health, metrics
+from partibus.management import fragments, health, metrics, pipelines
 from partibus.management.atom import dispatch
 from partibus.management.bulk import routes as bulk
 from partibus.management.calls import Service
@@ -29,6 +29,7 @@ def application(service: Service) -> Starlette:
             *health.routes(service),
             *metrics.routes(service),
             *fragments.routes(service),
+            *pipelines.routes(service),
             *bulk.routes(service),
             *operations.routes(service),
             *messages.routes(service),

@@ -55,6 +55,7 @@ class HttpDoor:
         upgrade: Upgrade | None = None,
         store_paths: Sequence[Path] = (),
         staging: Path | None = None,
+        data: Path | None = None,
     ) -> None:
         self._loop = loop
         self._settings = settings
@@ -63,7 +64,7 @@ class HttpDoor:
         clock = clock or node.clock
         tracking = TrackingTexts(settings.namespace, settings.node, clock, node.entropy)
         self._side = SideProcess(store_paths)
-        self.service = Service(node, settings, clock, tracking, self._side, staging)
+        self.service = Service(node, settings, clock, tracking, self._side, staging, data)
         self.application = application(self.service)
         self._config = Config(
             self.application,

@@ -29,9 +29,9 @@ class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
     tls_port: int | None = None
     https_port: int | None = None
 
-    def connection_string(self, key: str) -> str:
+    def connection_string(self, key: str, rule: str = ROOT_RULE) -> str:
         """For the official libraries, in the clear; their administration clients use TLS."""
-        return f"{_string(self.host, self.port, key)};UseDevelopmentEmulator=true;"
+        return f"{_string(self.host, self.port, key, rule)};UseDevelopmentEmulator=true;"
 
     def tls_connection_string(self, key: str) -> str:
         """For the official libraries, in TLS."""
@@ -67,5 +67,5 @@ def load_endpoints(data: Path) -> Endpoints:
         raise StoreError(f"{path} is damaged: {error}") from error
 
 
-def _string(host: str, port: int, key: str) -> str:
-    return f"Endpoint=sb://{host}:{port};SharedAccessKeyName={ROOT_RULE};SharedAccessKey={key}"
+def _string(host: str, port: int, key: str, rule: str = ROOT_RULE) -> str:
+    return f"Endpoint=sb://{host}:{port};SharedAccessKeyName={rule};SharedAccessKey={key}"

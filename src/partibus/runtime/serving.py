@@ -32,6 +32,12 @@ from partibus.runtime.clock import clock_base_ms, utc_ms
 from partibus.runtime.endpoints import Endpoints, forget_endpoints, save_endpoints
 from partibus.runtime.node_process import Command
 from partibus.runtime.node_settings import ListeningFile, NodeSettings, write_node_settings
+from partibus.runtime.pipelines import (
+    pipelines_command,
+    pipelines_key,
+    pipelines_of,
+    write_pipelines,
+)
 from partibus.runtime.supervisor import Supervisor
 from partibus.runtime.tls import make_context
 from partibus.store.catalog import ROOT_RULE, Catalog, NamespaceSettings, Snapshot
@@ -66,6 +72,7 @@ class AddressUnavailable(Exception):
 def serve(settings: ServeSettings, say: Say) -> None:
     """Run the namespace until SIGTERM or SIGINT; `say` gets what a person wants to read."""
     configuration = read_configuration(settings.config) if settings.config else None
+    pipelines = pipelines_of(configuration)
     with ExitStack() as stack:
         sockets = {
             name: stack.enter_context(listening_socket(settings.host, port))
@@ -103,16 +110,21 @@ def serve(settings: ServeSettings, say: Say) -> None:
             return with_status
 
         commands = [command(index) for index in range(settings.nodes)]
-        supervisor = Supervisor(commands, tuple(each.fd for each in listening))
+        companion = pipelines_command(settings.data, lambda: supervisor.lifeline)
+        supervisor = Supervisor(
+            commands, tuple(each.fd for each in listening), companion if pipelines else None
+        )
         endpoints = Endpoints(
             host=public_host(settings.host),
             **{name: each.getsockname()[1] for name, each in sockets.items()},
         )
         stack.callback(forget_endpoints, settings.data)
+        key = pipelines_key(settings.data / CATALOG_NAME, new_key) if pipelines else ""
+        write_pipelines(settings, pipelines, endpoints, key)
 
         def when_ready() -> None:
             save_endpoints(settings.data, endpoints)
-            announce(settings, snapshot, endpoints, say)
+            announce(settings, snapshot, endpoints, say, len(pipelines))
 
         supervisor.run(when_ready)
 
@@ -223,6 +235,7 @@ def announce(
     snapshot: Snapshot,
     endpoints: Endpoints,
     say: Say,
+    pipelines: int = 0,
 ) -> None:
     """Say where everything is, and last that it is ready."""
     host = endpoints.host
@@ -239,6 +252,8 @@ def announce(
         say(f"the same in TLS:   {endpoints.tls_connection_string(root.primary_key)}")
     if settings.tls_cert is None:
         say('to trust it:       eval "$(partibus env)", or see partibus cert --help')
+    if pipelines:
+        say(f"pipelines:         {pipelines} on Spark, started now (partibus pipeline list)")
     if settings.dev:
         say(f"emulator's key:    {endpoints.connection_string(EMULATOR_KEY)}")
         log.warning("development: clients without a key and with the emulator's key are let in")

@@ -1,7 +1,9 @@
 """Keeps nodes alive: starts them, listens for their beats, kills the silent, restarts the dead.
 
 A node that is silent for SILENCE_S is killed and waited for before its successor starts, so a
-paused node can never write beside it. Nothing of messages, stores or sockets is known here.
+paused node can never write beside it. One more process may be kept alive beside the nodes, a
+companion, which is started when they are ready and which nobody waits for. Nothing of messages,
+stores or sockets is known here.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import selectors
 import signal
 import time
 from collections.abc import Callable, Sequence
+from math import inf
 
 from partibus.runtime.node_process import Command, NodeProcess
 
@@ -25,6 +28,10 @@ RESTART_LAST_S = 5.0
 # A node that lived this long has recovered: its next death is a first one.
 RECOVERED_S = 30.0
 STOP_S = 10.0
+# A companion takes a while to start and to start again, and may be busy for as long.
+COMPANION_SILENCE_S = 180.0
+COMPANION_RESTART_FIRST_S = 1.0
+COMPANION_RESTART_LAST_S = 60.0
 # Before the broker was ever ready: so many deaths of one node are not bad luck.
 FIRST_STARTS_MAX = 3
 # How late a wake-up may be before we conclude that we were paused ourselves.
@@ -38,13 +45,23 @@ class NodesFailed(Exception):
 class Supervisor:
     """Runs nodes until it is told to stop."""
 
-    def __init__(self, commands: Sequence[Command], inherited: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self,
+        commands: Sequence[Command],
+        inherited: tuple[int, ...] = (),
+        companion: Command | None = None,
+    ) -> None:
         # Every node inherits the reading end and sees its end when this process dies, however.
         self.lifeline, self._life = os.pipe()
         self._inherited = (*inherited, self.lifeline)
         self._nodes = [NodeProcess(index, command) for index, command in enumerate(commands)]
-        self._deaths = [0] * len(commands)
         self._restart_s: dict[int, float] = {}
+        self._companion: NodeProcess | None = None
+        if companion is not None:
+            self._companion = NodeProcess(len(self._nodes), companion)
+            self._nodes.append(self._companion)
+            self._restart_s[self._companion.index] = inf
+        self._deaths = [0] * len(self._nodes)
         self._selector = selectors.DefaultSelector()
         self._signals = -1
         self._stopping = False
@@ -55,7 +72,8 @@ class Supervisor:
         restore = self._catch_signals()
         try:
             for node in self._nodes:
-                self._start(node)
+                if node is not self._companion:
+                    self._start(node)
             while not self._stopping:
                 self._turn(when_ready)
         finally:
@@ -81,9 +99,12 @@ class Supervisor:
                 node.heard_s = now_s
         for node in self._nodes:
             self._look_after(node, now_s)
-        if not self._was_ready and all(node.ready for node in self._nodes):
+        waited_for = (node for node in self._nodes if node is not self._companion)
+        if not self._was_ready and all(node.ready for node in waited_for):
             self._was_ready = True
             when_ready()
+            if self._companion is not None:
+                self._restart_s[self._companion.index] = now_s
 
     def _listen(self, wait_s: float) -> bool:
         """Hear what nodes and signals say, waiting so long; True when asked to stop."""
@@ -98,7 +119,7 @@ class Supervisor:
                 # It is dead or about to be: the signal SIGCHLD says when.
                 self._selector.unregister(key.fileobj)
             elif node.ready and not was_ready:
-                log.info("node ready node=%d pid=%d", node.index, node.pid)
+                log.info("node ready node=%s pid=%d", self._name(node), node.pid)
         return asked
 
     def _next_due_s(self) -> float:
@@ -107,6 +128,8 @@ class Supervisor:
         return min([*silences, *self._restart_s.values()])
 
     def _silent_s(self, node: NodeProcess) -> float:
+        if node is self._companion:
+            return node.heard_s + COMPANION_SILENCE_S
         has_beaten = node.heard_s > node.started_s
         return node.heard_s + (SILENCE_S if has_beaten else FIRST_BEAT_S)
 
@@ -118,7 +141,7 @@ class Supervisor:
             return
         pid = node.pid
         if now_s >= self._silent_s(node):
-            log.error("node silent, killing it node=%d pid=%d", node.index, pid)
+            log.error("node silent, killing it node=%s pid=%d", self._name(node), pid)
             node.kill()
             # Killed again at the next silence, should the kernel not let go of it by then.
             node.heard_s = now_s
@@ -140,19 +163,27 @@ class Supervisor:
             return
         if now_s - node.started_s >= RECOVERED_S:
             self._deaths[node.index] = 0
-        wait_s = min(RESTART_FIRST_S * 2 ** self._deaths[node.index], RESTART_LAST_S)
+        first_s, last_s = RESTART_FIRST_S, RESTART_LAST_S
+        if node is self._companion:
+            first_s, last_s = COMPANION_RESTART_FIRST_S, COMPANION_RESTART_LAST_S
+        wait_s = min(first_s * 2 ** self._deaths[node.index], last_s)
         self._deaths[node.index] += 1
         if not self._was_ready and self._deaths[node.index] >= FIRST_STARTS_MAX:
             raise NodesFailed(f"node {node.index} ended with code {code} each time it was started")
         log.error(
-            "node died, restarting it node=%d pid=%d code=%d wait_s=%.1f",
-            node.index, pid, code, wait_s,
+            "node died, restarting it node=%s pid=%d code=%d wait_s=%.1f",
+            self._name(node), pid, code, wait_s,
         )  # fmt: skip
         self._restart_s[node.index] = now_s + wait_s
 
     def _start(self, node: NodeProcess) -> None:
-        node.start(self._inherited, time.monotonic())
+        # A companion has no business with clients.
+        inherited = (self.lifeline,) if node is self._companion else self._inherited
+        node.start(inherited, time.monotonic())
         self._selector.register(node.status_file, selectors.EVENT_READ, node)
+
+    def _name(self, node: NodeProcess) -> str:
+        return "companion" if node is self._companion else str(node.index)
 
     def _stop(self) -> None:
         """End all nodes in order; those that take too long, or when asked twice, at once."""

@@ -22,6 +22,7 @@ from partibus.broker.names import (
     name_key,
     subscription_path,
 )
+from partibus.broker.pipelines import PipelineDescription, read_pipeline
 from partibus.broker.profiles import DEFAULT_PROFILE, Profile, profile_of
 from partibus.broker.properties import InvalidDescription
 from partibus.broker.rule_descriptions import RuleDescription, read_rule, write_rule
@@ -80,7 +81,19 @@ def declare(configuration: Configuration) -> Declaration:
     rules = [*_rules(None, configuration.access_rules)]
     for section in (*configuration.queues, *configuration.topics):
         rules += _rules(section.name, section.access_rules)
+    declared_pipelines(configuration)
     return Declaration(configuration, tuple(rules))
+
+
+def declared_pipelines(configuration: Configuration) -> tuple[PipelineDescription, ...]:
+    """The pipelines that the file declares. Whether their entities exist is not looked at."""
+    seen: dict[str, str] = {}
+    found = []
+    for section in configuration.pipelines:
+        with _at(section):
+            found.append(read_pipeline(section.name, section.properties))
+            _check_new(section, seen)
+    return tuple(found)
 
 
 def apply_configuration(
@@ -99,6 +112,7 @@ def apply_configuration(
                 applying.apply_subscription(topic, subscription)
         after = catalog.load()
         _check_targets(configuration, after)
+        _check_pipelines(configuration, after)
         for rule in declaration.rules:
             _apply_rule(catalog, after, rule, new_key)
     return Applied(tuple(applying.created), tuple(applying.updated))
@@ -202,6 +216,24 @@ def _check_targets(configuration: Configuration, after: Snapshot) -> None:
                     f"{section.path}.Properties.{name}",
                     f"there is no queue or topic named {target!r}",
                 )
+
+
+def _check_pipelines(configuration: Configuration, after: Snapshot) -> None:
+    """Pipelines read and write what is there."""
+    pipelines = declared_pipelines(configuration)
+    for section, pipeline in zip(configuration.pipelines, pipelines, strict=True):
+        source = after.find(pipeline.source_entity)
+        if source is None or source.kind == "topic":
+            problem = f"there is no queue or subscription named {pipeline.source_entity!r}"
+            if source is not None:
+                problem = "a topic is read through a subscription: TOPIC/subscriptions/NAME"
+            raise ConfigurationError(f"{section.path}.Properties.Source", problem)
+        target = after.find(pipeline.target)
+        if pipeline.target and (target is None or target.kind == "subscription"):
+            raise ConfigurationError(
+                f"{section.path}.Properties.Target",
+                f"there is no queue or topic named {pipeline.target!r}",
+            )
 
 
 def _apply_rule(

@@ -76,7 +76,10 @@ def parse(answer: bytes) -> tuple[int, dict[str, str], str]:
 
 @contextlib.asynccontextmanager
 async def open_world(
-    directory: Path, settings: HttpSettings | None = None, profile: str = "standard"
+    directory: Path,
+    settings: HttpSettings | None = None,
+    profile: str = "standard",
+    data: Path | None = None,
 ) -> AsyncIterator[World]:
     """A door that is open while it is used."""
     loop = asyncio.get_running_loop()
@@ -91,7 +94,7 @@ async def open_world(
         loop,
     )
     await node.start()
-    door = HttpDoor(node, settings or HttpSettings("test"), loop)
+    door = HttpDoor(node, settings or HttpSettings("test"), loop, data=data)
     listening = socket.create_server(("127.0.0.1", 0))
     await door.listen(listening)
     try:
@@ -107,11 +110,13 @@ def in_world(
     use: Callable[[World], Awaitable[None]],
     settings: HttpSettings | None = None,
     profile: str = "standard",
+    data: Path | None = None,
 ) -> None:
     """Run one use of a door, within reason."""
 
     async def run() -> None:
-        async with asyncio.timeout(PATIENCE_S), open_world(directory, settings, profile) as world:
+        opened = open_world(directory, settings, profile, data)
+        async with asyncio.timeout(PATIENCE_S), opened as world:
             await use(world)
 
     asyncio.run(run())

@@ -27,7 +27,7 @@ from typing import TypeVar
 
 from partibus.runtime.authority import AUTHORITY_NAME, DIRECTORY_NAME
 from partibus.runtime.serving import CATALOG_NAME
-from partibus.store.catalog import Catalog, Snapshot
+from partibus.store.catalog import ROOT_RULE, Catalog, Snapshot
 from partibus.testing.declarations import (
     Filtering,
     connection_string,
@@ -207,7 +207,8 @@ class LiveBroker:
     @property
     def connection_string(self) -> str:
         """For ServiceBusClient.from_connection_string: everything is allowed with it."""
-        return connection_string(self.port, self._catalog(lambda c: c.load()).rules_of()[0])
+        rules = {each.name: each for each in self.snapshot().rules_of()}
+        return connection_string(self.port, rules[ROOT_RULE])
 
     @property
     def tls_connection_string(self) -> str:

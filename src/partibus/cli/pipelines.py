@@ -1,0 +1,59 @@
+"""`partibus pipeline list`, `show`, `pause`, `resume`: the pipelines that a broker runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from partibus.cli.connecting import administration, reached
+from partibus.cli.output import show_list, show_one, shown
+from partibus.cli.pipeline import pipeline_commands
+
+__all__ = ["pipeline_commands"]
+
+COLUMNS = ("name", "state", "messages", "messagesPerSecond", "lag", "failures", "error")
+
+
+@pipeline_commands.command("list")
+@shown
+@reached
+def list_command(output: str, connection_string: str | None, data: Path) -> None:
+    """List the pipelines of the configuration: state, rate and lag of each."""
+    with administration(connection_string, data) as admin:
+        found: Any = admin.extension("GET", "pipelines")
+    show_list(found["pipelines"], COLUMNS, output)
+
+
+@pipeline_commands.command("show")
+@click.argument("name")
+@shown
+@reached
+def show_command(name: str, output: str, connection_string: str | None, data: Path) -> None:
+    """Show the pipeline NAME: what it was declared as, how it is, its lag by fragment."""
+    with administration(connection_string, data) as admin:
+        found = admin.extension("GET", f"pipelines/{quote(name, safe='')}")
+    show_one(found, output)
+
+
+@pipeline_commands.command("pause")
+@click.argument("name")
+@reached
+def pause_command(name: str, connection_string: str | None, data: Path) -> None:
+    """Pause the pipeline NAME, also over restarts, until it is resumed."""
+    _order(name, "pause", connection_string, data)
+
+
+@pipeline_commands.command("resume")
+@click.argument("name")
+@reached
+def resume_command(name: str, connection_string: str | None, data: Path) -> None:
+    """Resume the pipeline NAME where it was. One that has finished runs once more."""
+    _order(name, "resume", connection_string, data)
+
+
+def _order(name: str, what: str, connection_string: str | None, data: Path) -> None:
+    with administration(connection_string, data) as admin:
+        admin.extension("POST", f"pipelines/{quote(name, safe='')}/{what}")

@@ -1,0 +1,46 @@
+"""The pipelines of a broker, told to an operator. How they run is shown elsewhere, with Spark."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from partibus.broker.pipelines import PipelineDescription
+from partibus.pipeline_files import RUNNING, Declared, Lag, PipelineFiles, PipelineState
+from partibus.testing.serve import LiveBroker
+
+SUMS = PipelineDescription(name="sums", source="orders", sql="SELECT 1", target="totals")
+STATE = PipelineState(name="sums", state=RUNNING, messages=70, rate=1.5, lag=(Lag(1, 2),))
+
+
+@pytest.fixture
+def files(broker: LiveBroker) -> Iterator[PipelineFiles]:
+    """What a process with Spark would have written."""
+    files = PipelineFiles(broker.data)
+    files.declare(Declared(pipelines=(SUMS,), connection_string="Endpoint=sb://localhost"))
+    files.tell((STATE,), round(time.time() * 1000))
+    yield files
+    files.forget()
+
+
+def test_S5_pipelines_are_listed_and_shown(
+    partibus: Callable[..., Any], files: PipelineFiles
+) -> None:
+    (row,) = json.loads(partibus("pipeline", "list", "--output", "json").out)
+    assert (row["state"], row["messages"], row["lag"]) == ("running", 70, 2)
+    shown = partibus("pipeline", "show", "sums").out
+    assert "SELECT 1" in shown
+    assert partibus("pipeline", "show", "none").code == 8
+
+
+def test_S5_a_pipeline_is_paused_until_it_is_resumed(
+    partibus: Callable[..., Any], files: PipelineFiles
+) -> None:
+    assert partibus("pipeline", "pause", "sums").code == 0
+    assert files.order("sums").paused
+    assert partibus("pipeline", "resume", "SUMS").code == 0
+    assert not files.order("sums").paused
