@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import struct
 
+from benchmarks.load.plan import Plan
+
 from partibus.wire.codec import encode
-from partibus.wire.values import Described, Symbol, ULong
+from partibus.wire.values import Described, Symbol, Timestamp, ULong
 
 COUNT = 256
 _HEX = b"0123456789abcdef"
@@ -22,9 +24,9 @@ _MESSAGE_ID = "<message-id>"
 class Block:
     """The next transfers of one link, ready to be written to its socket."""
 
-    def __init__(self, channel: int, handle: int, size: int, keys: int, name: str) -> None:
+    def __init__(self, channel: int, handle: int, plan: Plan, name: str) -> None:
         """`name` is eight characters that no other link has: message ids begin with it."""
-        frames = [_frame(channel, handle, size, i % keys if keys else -1) for i in range(COUNT)]
+        frames = [_frame(channel, handle, plan, i, name) for i in range(COUNT)]
         self.length = len(frames[0])
         assert all(len(frame) == self.length for frame in frames)
         first = frames[0]
@@ -63,7 +65,7 @@ class Block:
         return self._view[(first - self.base) * self.length : (last - self.base) * self.length]
 
 
-def _frame(channel: int, handle: int, size: int, key: int) -> bytes:
+def _frame(channel: int, handle: int, plan: Plan, index: int, name: str) -> bytes:
     fields = [
         b"\x52" + bytes((handle,)),
         b"\x70" + struct.pack(">I", _ID),
@@ -73,19 +75,33 @@ def _frame(channel: int, handle: int, size: int, key: int) -> bytes:
     ]
     body = b"".join(fields)
     head = b"\x00\x53\x14\xc0" + bytes((len(body) + 1, len(fields)))
-    content = head + body + _message(size, key)
+    content = head + body + _message(plan, _key(plan, index, name))
     return struct.pack(">IBBH", 8 + len(content), 2, 0, channel) + content
 
 
-def _message(size: int, key: int) -> bytes:
-    """Header, the key's annotation, properties, two application properties, and the data."""
+def _key(plan: Plan, index: int, name: str) -> str | None:
+    if plan.sessions:
+        # More than a block has messages: each link has its own part of them.
+        return f"{name}-{index % (plan.keys // plan.connections):04}"
+    return f"customer-{index % plan.keys:04}" if plan.keys else None
+
+
+def _message(plan: Plan, key: str | None) -> bytes:
+    """Header, annotations where needed, properties, two application properties, and the data."""
     sections: list[Described] = [Described(ULong(0x70), [True])]
-    if key >= 0:
-        annotation = {Symbol("x-opt-partition-key"): f"customer-{key:04}"}
-        sections.append(Described(ULong(0x72), annotation))
+    annotations: dict[object, object] = {}
+    if key is not None and not plan.sessions:
+        annotations[Symbol("x-opt-partition-key")] = key
+    if plan.due_ms:
+        annotations[Symbol("x-opt-scheduled-enqueue-time")] = Timestamp(plan.due_ms)
+    if annotations:
+        sections.append(Described(ULong(0x72), annotations))
     # The digits of the message id follow the marker; its first eight characters become the name.
     message_id = _MESSAGE_ID + "0" * 8
-    sections.append(Described(ULong(0x73), [message_id, None, None, "order"]))
+    properties: list[object] = [message_id, None, None, "order"]
+    if plan.sessions:
+        properties += [None] * 6 + [key]
+    sections.append(Described(ULong(0x73), properties))
     sections.append(Described(ULong(0x74), {"tenant": "contoso", "attempt": 1}))
-    body = bytes(i * 37 & 0xFF for i in range(size))
+    body = bytes(i * 37 & 0xFF for i in range(plan.size))
     return b"".join(map(encode, sections)) + encode(Described(ULong(0x75), body))

@@ -38,6 +38,10 @@ class Plan:
     size: int = 1000
     # How many partition keys the messages have; 0: none.
     keys: int = 0
+    # Whether these keys are session ids.
+    sessions: bool = False
+    # When messages become active, in milliseconds since 1970; 0: at once.
+    due_ms: int = 0
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -29,7 +29,7 @@ class Sender(Line):
         self._share = share
         self._window = plan.window
         name = os.urandom(4).hex()
-        self._block = Block(CHANNEL, HANDLE, plan.size, plan.keys, name)
+        self._block = Block(CHANNEL, HANDLE, plan, name)
         self._next = 0
         self._stamps = array("d", bytes(8 * _STAMPS))
         self._credit_end = 0
