@@ -71,14 +71,6 @@ class EntityNotFound(Refusal):
     status = 404
 
 
-class EntityMoved(Refusal):
-    """The entity has another name now; under the name that was asked for there may be another."""
-
-    # Clients attach anew, and find who has the name.
-    condition = "amqp:link:detach-forced"
-    status = 410
-
-
 class EntityDisabled(Refusal):
     """The entity's status forbids this operation."""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from partibus.broker.durations import DAY_MS, FOREVER_MS, SECOND_MS
 
 KILOBYTE = 1024
-DEFAULT_PROFILE = "emulator"
+DEFAULT_PROFILE = "standard"
 
 # How many fragments every entity of a premium namespace may have (P7).
 PREMIUM_FRAGMENTS = (1, 2, 4)

@@ -15,7 +15,6 @@ from typing import TypeVar
 
 from partibus.broker.descriptions import Entity
 from partibus.broker.errors import (
-    EntityMoved,
     EntityNotFound,
     FragmentUnavailable,
     InvalidOperation,
@@ -37,7 +36,7 @@ from partibus.runtime.idleness import Idleness
 from partibus.runtime.peers import Peer
 from partibus.runtime.receiving import Deliver, ReceiveCache, ReceiveMode, Receiver
 from partibus.runtime.requests import Count, Delivered, Renew, Reply, Request, Settle
-from partibus.runtime.sending import Lane, Pending, Sender
+from partibus.runtime.sending import EntityMoved, Lane, Pending, Sender
 from partibus.runtime.session_listing import SessionLists
 from partibus.runtime.settling import LOCK_LOST, Group, ask_stores
 from partibus.runtime.topics import Subscribed

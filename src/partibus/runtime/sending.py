@@ -14,7 +14,6 @@ from typing import Protocol
 from partibus.broker.descriptions import Entity
 from partibus.broker.errors import (
     EntityDisabled,
-    EntityMoved,
     EntityNotFound,
     FragmentUnavailable,
     InvalidOperation,
@@ -47,6 +46,15 @@ Item = tuple[int, list[Incoming]]
 Sent = Callable[[list[int], Refusal | None], None]
 # Called with the sequence number of each message.
 Placed = Callable[[list[int]], None]
+
+
+class EntityMoved(Refusal):
+    """The entity has another name now; under the name that was asked for there may be another."""
+
+    # Clients attach anew, and find who has the name. Said at the door only: it never travels
+    # between nodes, where this condition means something else.
+    condition = "amqp:link:detach-forced"
+    status = 410
 
 
 class Pending:
