@@ -6,6 +6,7 @@ What the service does not serve yet is found out by asking it: it refuses with a
 from __future__ import annotations
 
 import importlib.util
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -121,6 +122,12 @@ def test_two_sessions_in_a_transaction_are_allowed_where_it_is_not(
     assert run("refused_transaction_with_two_sessions", "plain").startswith("committed")
     assert session_bodies(client, "plain", "mySession") == ["This is a message"]
     assert session_bodies(client, "plain", "anotherSession") == ["This is another"]
+
+
+def test_S5_orders_for_the_pipeline_are_sent(run: Run, client: Client) -> None:
+    run("pipeline/send_orders", "3", "0")
+    orders = [json.loads(each) for each in bodies(client)]
+    assert sorted(order["number"] for order in orders) == [0, 1, 2]
 
 
 def test_every_example_is_run_here_and_listed_in_the_readme() -> None:

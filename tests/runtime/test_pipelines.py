@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from partibus.broker.access import Right
+from partibus.broker.access import AccessRule, Right
 from partibus.config import ConfigurationError, ServeSettings, parse_configuration
 from partibus.pipeline_files import PipelineFiles
 from partibus.runtime.endpoints import Endpoints
 from partibus.runtime.pipelines import pipelines_key, pipelines_of, write_pipelines
 from partibus.runtime.serving import new_key
-from partibus.store.catalog import Catalog, NamespaceSettings
+from partibus.store.catalog import ACCESS_RULES_MAX, Catalog, NamespaceSettings
 
 FILE = b"""{"UserConfig": {"Namespaces": [{"Name": "ns", "Queues": [{"Name": "q"}],
   "Pipelines": [{"Name": "copy", "Properties": {
@@ -53,3 +53,12 @@ def test_S5_the_process_is_told_the_way_and_a_key_that_may_only_listen_and_send(
     assert declared.python_path == str(tmp_path / "shop")
     write_pipelines(settings, (), endpoints, "")
     assert PipelineFiles(tmp_path).declared() is None
+
+
+def test_S5_where_there_is_no_room_for_their_key_pipelines_are_refused(tmp_path: Path) -> None:
+    catalog = Catalog.make(tmp_path / "c.sqlite", NamespaceSettings("ns", 2, "standard"), new_key)
+    for number in range(ACCESS_RULES_MAX - 1):
+        catalog.put_access_rule(AccessRule(f"rule-{number}", new_key(), new_key(), Right.SEND))
+    catalog.close()
+    with pytest.raises(ConfigurationError, match="PartibusPipelines cannot be made"):
+        pipelines_key(tmp_path / "c.sqlite", new_key)

@@ -22,4 +22,6 @@ def validate_command(file: Path) -> None:
     """Check a configuration file without starting anything."""
     configuration = declare(read_configuration(file)).configuration
     counts = f"{len(configuration.queues)} queues, {len(configuration.topics)} topics"
+    if configuration.pipelines:
+        counts += f", {len(configuration.pipelines)} pipelines"
     click.echo(f"{file}: namespace {configuration.name}, {counts}")

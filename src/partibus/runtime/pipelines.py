@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from partibus.broker.access import AccessRule, Right
+from partibus.broker.errors import Refusal
 from partibus.broker.pipelines import PipelineDescription
 from partibus.config import Configuration, ConfigurationError, ServeSettings
 from partibus.pipeline_files import Declared, PipelineFiles
@@ -72,9 +73,13 @@ def pipelines_key(catalog_path: Path, new_key: Callable[[], str]) -> str:
         if found is None or found.rights != RIGHTS:
             found = AccessRule(PIPELINES_RULE, new_key(), new_key(), RIGHTS)
             catalog.put_access_rule(found)
-        return found.primary_key
+    except Refusal as refusal:
+        raise ConfigurationError(
+            "Pipelines", f"their access rule {PIPELINES_RULE} cannot be made: {refusal}"
+        ) from refusal
     finally:
         catalog.close()
+    return found.primary_key
 
 
 def pipelines_command(data: Path, lifeline: Callable[[], int]) -> Command:

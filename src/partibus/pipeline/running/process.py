@@ -89,8 +89,7 @@ def _run(
             # After each: Spark may take many seconds to start one.
             files.tell(tuple(each.state for each in pipelines), _now_ms())
             os.write(status_fd, ALIVE)
-            each.turn(files.order(each.description.name), _now_ms())
-            if not _is_there(spark):
+            if not _turn(each, files, spark):
                 log.error("Spark has ended")
                 return EXIT_FAILED
         files.tell(tuple(each.state for each in pipelines), _now_ms())
@@ -127,6 +126,18 @@ def _session(declared: Declared) -> SparkSession:
     # What is wrong with a statement is logged once, by us, and not with its whole plan.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     return local_session("partibus-pipelines", settings=SETTINGS)
+
+
+def _turn(pipeline: RunningPipeline, files: PipelineFiles, spark: SparkSession) -> bool:
+    """Look after one pipeline; False when Spark is gone."""
+    from py4j.protocol import Py4JError
+
+    try:
+        pipeline.turn(files.order(pipeline.description.name), _now_ms())
+    except (Py4JError, OSError):
+        if _is_there(spark):
+            raise
+    return _is_there(spark)
 
 
 def _is_there(spark: SparkSession) -> bool:

@@ -59,6 +59,8 @@ def _reader(
     options = {
         # What lay there before the pipeline was declared belongs to it.
         "startingOffsets": "earliest",
+        # So does what consumers complete before it comes to it.
+        "readerName": f"pipeline-{pipeline.name.lower()}",
         **pipeline.source_options,
         "connectionString": where.connection_string,
     }
