@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
 
+from partibus.cli.connecting import administration, reached
 from partibus.cli.options import FILE
 from partibus.config import read_configuration
 from partibus.store.configuration import declare
@@ -25,3 +27,13 @@ def validate_command(file: Path) -> None:
     if configuration.pipelines:
         counts += f", {len(configuration.pipelines)} pipelines"
     click.echo(f"{file}: namespace {configuration.name}, {counts}")
+
+
+@config_commands.command("export")
+@click.option("--keys", is_flag=True, help="With the keys of access rules.")
+@reached
+def export_command(keys: bool, connection_string: str | None, data: Path) -> None:
+    """Print the entities of a running broker as a configuration file that makes them again."""
+    with administration(connection_string, data) as admin:
+        found = admin.extension("GET", "configuration?keys=true" if keys else "configuration")
+    click.echo(json.dumps(found, indent=2))
