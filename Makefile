@@ -4,7 +4,7 @@
 #   make test    run the tests
 #   make check   what must pass before a change is proposed: style, types, imports, tests
 #   make bench   measure beside RabbitMQ (make bench QUICK=1 for a first look)
-#   make bench-spark   measure Spark with the broker
+#   make bench-spark   measure Spark with the broker, and moving a queue to another partitioning
 #   make chaos   kill and pause real processes under load, and cut the power of simulated ones
 #   make clean   remove what was made here (not ./data)
 
@@ -52,6 +52,7 @@ bench: $(DEVELOPMENT)
 
 bench-spark: $(DEVELOPMENT)
 	$(BIN)/python -m benchmarks.spark $(ARGS)
+	$(BIN)/python -m benchmarks.migration
 
 chaos: $(DEVELOPMENT)
 	CHAOS_ROUNDS=$(ROUNDS) CHAOS_SEED=$(SEED) MACHINE_EXAMPLES=$(EXAMPLES) \

@@ -49,6 +49,7 @@ OTHER_SUBJECTS = {
     "engine/test_corpus.py",
     "gateway/test_hostile.py",
     "gateway/test_rights.py",
+    "pipeline/jobs/test_commands.py",
     "pipeline/test_notebook.py",
     "store/test_contract.py",
     "store/test_disk.py",

@@ -10,7 +10,7 @@ import click
 
 from partibus.cli.connecting import administration, reached
 from partibus.cli.output import show_list, show_one, shown
-from partibus.cli.pipeline import pipeline_commands
+from partibus.cli.pipeline_jobs import pipeline_commands
 
 __all__ = ["pipeline_commands"]
 

@@ -135,6 +135,10 @@ class Administration:
         found: dict[str, object] = json.loads(answer or b"{}")
         return found
 
+    def metrics(self) -> str:
+        """The numbers of the whole namespace in Prometheus' text format; only partibus has them."""
+        return self._ask("GET", "metrics")[1].decode()
+
     # Steps of the above -----------------------------------------------------------------------
 
     def _put(

@@ -9,15 +9,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from partibus.pipeline.jobs.broker import Broker
-from partibus.pipeline.jobs.errors import JobFailed
+from partibus.pipeline.jobs.errors import Discrepancy, JobFailed
 
 if TYPE_CHECKING:
+    from partibus.pipeline.jobs.audit import audit
     from partibus.pipeline.jobs.capture import capture
+    from partibus.pipeline.jobs.migrate import migrate
+    from partibus.pipeline.jobs.plan import plan
     from partibus.pipeline.jobs.replay import replay
+    from partibus.pipeline.jobs.report import report
 
-__all__ = ["Broker", "JobFailed", "capture", "replay"]
+__all__ = [
+    "Broker",
+    "Discrepancy",
+    "JobFailed",
+    "audit",
+    "capture",
+    "migrate",
+    "plan",
+    "replay",
+    "report",
+]
 
-_JOBS = ("capture", "replay")
+_JOBS = ("audit", "capture", "migrate", "plan", "replay", "report")
 
 
 def __getattr__(name: str) -> object:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
@@ -24,6 +25,8 @@ CHECKPOINT = "_checkpoint"
 MESSAGES_PER_BATCH = 500_000
 LOOK_EVERY_S = 0.5
 EVERY_S = 10.0
+# How often a query is started that Spark could not start.
+STARTS_MAX = 5
 _US_PER_DAY = 86_400_000_000
 
 
@@ -74,20 +77,32 @@ def capture(
             writer = writer.trigger(processingTime=f"{every_s} seconds")
         else:
             writer = writer.trigger(availableNow=True)
-        query = writer.start(directory)
         seen = _Seen(progress)
-        try:
-            while not query.awaitTermination(LOOK_EVERY_S):
-                seen.look(query)
-                if until():
-                    break
-        except KeyboardInterrupt:
-            # How a continuous capture is told to end; the batch under way is done next time.
-            pass
-        finally:
-            query.stop()
-        seen.look(query)
+        for attempt in range(1, STARTS_MAX + 1):
+            try:
+                _run(writer.start(directory), seen, until)
+            except StreamingQueryException as error:
+                # Spark waits ten seconds for a Python process, which a busy machine may need.
+                if "connect back" not in str(error) or attempt == STARTS_MAX:
+                    raise
+            else:
+                break
     return Captured(entity, directory, seen.messages, len(seen.batches), seen.behind)
+
+
+def _run(query: StreamingQuery, seen: _Seen, until: Callable[[], bool]) -> None:
+    """Wait for a query to end, or end it."""
+    try:
+        while not query.awaitTermination(LOOK_EVERY_S):
+            seen.look(query)
+            if until():
+                break
+    except KeyboardInterrupt:
+        # How a continuous capture is told to end; the batch under way is done next time.
+        pass
+    finally:
+        query.stop()
+    seen.look(query)
 
 
 def dated(messages: DataFrame) -> DataFrame:
