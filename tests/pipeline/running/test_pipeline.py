@@ -27,6 +27,7 @@ class Query:
 
     isActive: bool = True  # noqa: N815 - Spark's name
     failure: str = ""
+    status: dict[str, str] = field(default_factory=lambda: {"message": "Waiting for data"})
     recentProgress: list[Progress] = field(default_factory=list)  # noqa: N815
 
     @property
@@ -68,6 +69,8 @@ class Running:
     def turn(self, after_ms: int = 1000) -> str:
         self.now_ms += after_ms
         self.pipeline.turn(self.order, self.now_ms)
+        if self.pipeline.is_beginning:
+            self.pipeline.turn(self.order, self.now_ms)
         return self.pipeline.state.state
 
     def give(self, *, paused: bool) -> None:
@@ -93,7 +96,9 @@ def test_S5_a_query_that_has_worked_since_fails_for_the_first_time() -> None:
     for batch in range(3):
         running.turn()
         running.queries[-1].progress(batch, 10)
-        running.queries[-1].fail("the broker is gone\n  at java.lang.Thread.run")
+        running.queries[-1].fail(
+            "the broker is gone\n  at java.lang.Thread.run\n=== Streaming Query ===\nIdentifier: p"
+        )
         assert running.turn() == "failed"
         assert running.pipeline.state.error == "the broker is gone"
     assert (len(running.queries), running.pipeline.state.messages) == (3, 30)
@@ -142,3 +147,16 @@ def test_S5_the_rate_is_that_of_the_last_minute() -> None:
     assert running.pipeline.state.messages == 120
     running.turn(60_000)
     assert running.pipeline.state.rate == 0
+
+
+def test_S5_a_pipeline_waits_while_another_begins_and_runs_when_spark_has_started_it() -> None:
+    running = Running()
+    running.pipeline.turn(Order(), 1, may_begin=False)
+    assert (running.queries, running.pipeline.is_beginning) == ([], False)
+    running.pipeline.turn(Order(), 2)
+    running.queries[0].status["message"] = "Initializing sources"
+    running.pipeline.turn(Order(), 3)
+    assert (running.pipeline.state.state, running.pipeline.is_beginning) == ("starting", True)
+    running.queries[0].status["message"] = "Processing new data"
+    running.pipeline.turn(Order(), 4)
+    assert (running.pipeline.state.state, running.pipeline.is_beginning) == ("running", False)

@@ -36,6 +36,8 @@ RESTART_LAST_MS = 60_000
 RATE_OVER_MS = 60_000
 ERROR_CHARACTERS_MAX = 600
 MS_PER_S = 1000
+# How begins what Spark says of a query whose source it has not started yet.
+INITIALIZING = "Initializing"
 # Spark's own errors end in a code, and then come plans of hundreds of columns.
 _CODED = re.compile(r"^(.*?SQLSTATE: \w+).*", re.DOTALL)
 
@@ -57,8 +59,13 @@ class RunningPipeline:
         self._counted: deque[tuple[int, int]] = deque()
         self.state = PipelineState(name=description.name)
 
-    def turn(self, order: Order, now_ms: int) -> None:
-        """See how it is, and do what is to be done."""
+    @property
+    def is_beginning(self) -> bool:
+        """Whether Spark is still starting its query."""
+        return self._query is not None and self.state.state == STARTING
+
+    def turn(self, order: Order, now_ms: int, *, may_begin: bool = True) -> None:
+        """See how it is, and do what is to be done; start a query only where it may begin now."""
         is_new = order.number != self._order.number
         self._order = order
         if order.paused:
@@ -72,7 +79,8 @@ class RunningPipeline:
             self._watch(self._query, now_ms)
         elif self.state.state == PAUSED:
             self._become(STARTING, now_ms)
-        if self._query is None and self.state.state != FINISHED and now_ms >= self._due_ms:
+        is_due = self.state.state != FINISHED and now_ms >= self._due_ms
+        if self._query is None and is_due and may_begin:
             self._begin(now_ms)
         self._rate(now_ms)
 
@@ -98,14 +106,16 @@ class RunningPipeline:
         except Exception as error:  # noqa: BLE001 - its code is the user's, and may fail in any way
             self._fail(str(error) or type(error).__name__, now_ms)
             return
-        log.info("pipeline started pipeline=%s", self.description.name)
-        self._become(RUNNING, now_ms)
+        self._become(STARTING, now_ms)
 
     def _watch(self, query: StreamingQuery, now_ms: int) -> None:
         # Asked before what it did is counted, so that nothing is left uncounted.
         is_active = query.isActive
         self._count(query, now_ms)
         if is_active:
+            if self.is_beginning and not _is_initializing(query):
+                log.info("pipeline started pipeline=%s", self.description.name)
+                self._become(RUNNING, now_ms)
             return
         self._query = None
         error = query.exception()
@@ -163,6 +173,10 @@ class RunningPipeline:
         self.state = msgspec.structs.replace(self.state, **changes)
 
 
+def _is_initializing(query: StreamingQuery) -> bool:
+    return str(query.status["message"]).startswith(INITIALIZING)
+
+
 def _has_run(progress: Any) -> bool:
     """Whether this is about a batch, and not about having waited for one."""
     return bool(progress.numInputRows) or "addBatch" in progress.durationMs
@@ -174,6 +188,7 @@ def _duration(progress: Any) -> int:
 
 def _shortened(error: str) -> str:
     """What a person wants to know of it: Spark's texts go on with plans and where it happened."""
+    error = error.partition("=== Streaming Query ===")[0]
     error = _CODED.sub(r"\1", error, count=1)
     lines = [line.strip() for line in error.splitlines() if line.strip()]
     useful = [line for line in lines if not line.startswith(("at ", "File ", "JVM stacktrace"))]

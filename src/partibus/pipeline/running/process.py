@@ -89,7 +89,9 @@ def _run(
             # After each: Spark may take many seconds to start one.
             files.tell(tuple(each.state for each in pipelines), _now_ms())
             os.write(status_fd, ALIVE)
-            if not _turn(each, files, spark):
+            # One after another: each start begins processes, for which Spark waits ten seconds.
+            may_begin = not any(other.is_beginning for other in pipelines)
+            if not _turn(each, files, spark, may_begin):
                 log.error("Spark has ended")
                 return EXIT_FAILED
         files.tell(tuple(each.state for each in pipelines), _now_ms())
@@ -128,12 +130,15 @@ def _session(declared: Declared) -> SparkSession:
     return local_session("partibus-pipelines", settings=SETTINGS)
 
 
-def _turn(pipeline: RunningPipeline, files: PipelineFiles, spark: SparkSession) -> bool:
+def _turn(
+    pipeline: RunningPipeline, files: PipelineFiles, spark: SparkSession, may_begin: bool
+) -> bool:
     """Look after one pipeline; False when Spark is gone."""
     from py4j.protocol import Py4JError
 
     try:
-        pipeline.turn(files.order(pipeline.description.name), _now_ms())
+        order = files.order(pipeline.description.name)
+        pipeline.turn(order, _now_ms(), may_begin=may_begin)
     except (Py4JError, OSError):
         if _is_there(spark):
             raise
