@@ -1,6 +1,6 @@
 """A driver to be killed: copies a queue into another one and into Parquet, in small batches.
 
-Run as a program: connection string, source, target, directory.
+Run as a program: connection string, source, target, directory; or `consume`, and no target.
 """
 
 from __future__ import annotations
@@ -34,5 +34,22 @@ def main(connection_string: str, source: str, target: str, directory: str) -> No
     print("done")
 
 
+def consume(connection_string: str, source: str, directory: str) -> None:
+    """Take a queue's messages out of it, into Parquet."""
+    spark = local_session("to be killed", "local[2]")
+    options = {"mode": "consume", "readerName": "chaos", "maxMessagesPerTrigger": BATCH}
+    rows = spark.readStream.format("servicebus").options(
+        connectionString=connection_string, queue=source, **options
+    )
+    writer = rows.load().writeStream.format("parquet")
+    writer = writer.option("checkpointLocation", str(Path(directory) / "consume.c"))
+    writer = writer.option("path", str(Path(directory) / "parquet"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    print("done")
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if sys.argv[1] == "consume":
+        consume(*sys.argv[2:])
+    else:
+        main(*sys.argv[1:])

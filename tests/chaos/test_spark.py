@@ -38,8 +38,10 @@ def broker(tmp_path: Path) -> Iterator[LiveBroker]:
 class Query:
     """The driver in a process of its own."""
 
-    def __init__(self, broker: LiveBroker, directory: Path) -> None:
+    def __init__(self, broker: LiveBroker, directory: Path, *, consumes: bool = False) -> None:
         arguments = [broker.connection_string, "source", "target", str(directory)]
+        if consumes:
+            arguments = ["consume", broker.connection_string, "source", str(directory)]
         self.process = subprocess.Popen(
             [sys.executable, str(QUERY), *arguments],
             stdout=subprocess.PIPE,
@@ -132,3 +134,33 @@ def test_S2_no_kill_of_driver_or_node_loses_or_repeats_a_message(
     broker.wait_for_successor(0, killed)
     assert sorted(received(broker)) == sorted(sent)
     assert sorted(captured(tmp_path)) == sorted(sent)
+
+
+def left(broker: LiveBroker) -> int:
+    """How many messages of the source are not completed."""
+    with Door(Place(broker.connection_string, "source")) as door:
+        return sum(each.get("active", 0) for each in door.positions()["fragments"])
+
+
+@pytest.mark.skipif(not KILLS, reason="long; `make chaos` runs it")
+def test_S2_no_kill_of_a_consuming_driver_loses_or_repeats_a_message(
+    broker: LiveBroker, tmp_path: Path
+) -> None:
+    sent = send(broker)
+    query = Query(broker, tmp_path, consumes=True)
+    deadline = time.monotonic() + PATIENCE_S
+    while left(broker) > MESSAGES * 2 // 3 and query.process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(POLL_S)
+    query.kill()
+    query = Query(broker, tmp_path, consumes=True)
+    while left(broker) > MESSAGES // 3 and query.process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(POLL_S)
+    killed = broker.kill(0)
+
+    assert query.finish().strip().endswith("done")
+
+    broker.wait_for_successor(0, killed)
+    assert sorted(captured(tmp_path)) == sorted(sent)
+    assert left(broker) == 0

@@ -226,6 +226,10 @@ class Fragment:
         """With what is staged now, so many messages of a bulk writer's batch are published."""
         self._stage().produced[writer] = batch, published
 
+    def note(self, name: str, content: bytes | None, now_ms: int) -> None:
+        """Keep this with what is staged now, under a name; None: nothing any more."""
+        self._stage().states[name] = content, now_ms
+
     def sight(self, digests: list[Digest], now_ms: int) -> None:
         """Messages with these digests were taken in just now: keep that, with them."""
         bucket = bucket_of(now_ms, self.settings.duplicate_window_ms)
@@ -334,6 +338,19 @@ class Fragment:
         if found:
             self._discard(found)
         return len(found)
+
+    def reserve(self, entries: list[Entry], state: State = State.RESERVED) -> None:
+        """Set withdrawn messages aside for a bulk reader; as ACTIVE they come back."""
+        for entry in entries:
+            entry.state = state
+        self._update(entries, rewritten=False)
+
+    def complete_reserved(self, positions: list[int], size: int) -> None:
+        """A bulk reader is done with these."""
+        self._stage().removed.extend(positions)
+        self.counters.active -= len(positions)
+        self.counters.bytes -= size
+        self.counters.completed += len(positions)
 
     # Time ---------------------------------------------------------------------------------
 

@@ -29,11 +29,15 @@ class SubQueue(IntEnum):
 
 
 class State(IntEnum):
-    """The state of a message, with the numbers that clients see (x-opt-message-state)."""
+    """The state of a message, with the numbers that clients see (x-opt-message-state).
+
+    What is reserved for a bulk reader no client sees; it counts as active, like what is locked.
+    """
 
     ACTIVE = 0
     DEFERRED = 1
     SCHEDULED = 2
+    RESERVED = 3
 
 
 class FragmentKey(NamedTuple):

@@ -121,6 +121,29 @@ class Door:
             else:
                 return
 
+    def reserved(self, asked: Range, columns: list[str], reader: str) -> Iterator[pa.RecordBatch]:
+        """What is reserved for a reader in a range of ordinals: each message once, none missing."""
+        import pyarrow as pa
+
+        path = f"/consumers/{quote(reader, safe='')}/reserved/{asked.fragment}"
+        after, tries = asked.after, 0
+        while after < asked.upto:
+            query = {"after": str(after), "upto": str(asked.upto), "columns": ",".join(columns)}
+            response = self._request("GET", path, query)
+            try:
+                with pa.ipc.open_stream(response) as stream:
+                    for batch in stream:
+                        after += batch.num_rows
+                        tries = 0
+                        yield batch
+                response.read()
+            except (OSError, HTTPException, pa.ArrowException) as error:
+                self.close()
+                tries += 1
+                if tries >= TRIES_MAX:
+                    raise self._unavailable(error) from error
+                time.sleep(PAUSE_S)
+
     def ask(
         self, method: str, path: str, query: dict[str, str] | None = None, body: bytes | None = None
     ) -> Any:

@@ -18,6 +18,7 @@ from partibus.client.encoding import to_ms
 
 EARLIEST = "earliest"
 LATEST = "latest"
+CONSUME = "consume"
 NAME_MAX = 128
 COUNTER_MASK = (1 << 48) - 1
 
@@ -147,7 +148,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         raise WrongOption("option 'endingOffsets' is 'latest' or JSON, not 'earliest'")
     options = ReadOptions(
         place=_place(values, is_written=False),
-        mode=values.choice("mode", "browse", "consume"),
+        mode=values.choice("mode", "browse", CONSUME),
         reader_name=values.text("readerName"),
         starting=_positions("startingOffsets", values, ""),
         ending=ending,
@@ -163,11 +164,24 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         include_body=values.flag("includeBody", True),
         include_properties=values.flag("includeProperties", True),
     )
-    if options.mode == "consume":
-        raise WrongOption("mode 'consume' is not served yet; 'browse' is")
+    if options.mode == CONSUME:
+        _check_consuming(options, values)
     if len(options.reader_name) > NAME_MAX:
         raise WrongOption(f"option 'readerName' has at most {NAME_MAX} characters")
     return options
+
+
+def _check_consuming(options: ReadOptions, values: _Values) -> None:
+    if not options.reader_name:
+        raise WrongOption("mode 'consume' needs a 'readerName': batches are reserved under it")
+    for name in ("startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp"):
+        if values.text(name) and values.text(name).lower() != EARLIEST:
+            raise WrongOption(
+                f"mode 'consume' takes the messages that are there and those that come, "
+                f"the oldest first: it has no '{name}'"
+            )
+    if options.bytes_per_trigger or options.min_messages_per_trigger:
+        raise WrongOption("mode 'consume' is limited by 'maxMessagesPerTrigger' only")
 
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:

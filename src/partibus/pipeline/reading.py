@@ -54,7 +54,7 @@ def read_ranges(
     options: ReadOptions, columns: list[str], asked: Ranges
 ) -> Iterator[pa.RecordBatch]:
     """In an executor: the messages of some ranges."""
-    _freeze()
+    freeze()
     with Door(options.place) as door:
         for each in asked.ranges:
             yield from door.messages(each, columns, options.reader_name)
@@ -287,7 +287,7 @@ class BrowsingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 _is_frozen = False
 
 
-def _freeze() -> None:
+def freeze() -> None:
     """Spark's worker looks for garbage after every task; what lives now is none."""
     global _is_frozen
     if not _is_frozen:

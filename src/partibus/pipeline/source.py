@@ -15,7 +15,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from partibus.pipeline.options import WrongOption, read_options, write_options
+from partibus.pipeline.options import CONSUME, WrongOption, read_options, write_options
 from partibus.pipeline.schema import check_written, chosen_columns, read_schema
 
 
@@ -35,13 +35,19 @@ class ServiceBusDataSource(DataSource):
         """Everything at once."""
         from partibus.pipeline.reading import BrowsingReader
 
-        return BrowsingReader(read_options(self.options), chosen_columns(schema))
+        options = read_options(self.options)
+        if options.mode == CONSUME:
+            raise WrongOption("mode 'consume' is for streams (readStream); a batch read browses")
+        return BrowsingReader(options, chosen_columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """As a stream."""
+        from partibus.pipeline.consuming import ConsumingStreamReader
         from partibus.pipeline.reading import BrowsingStreamReader
 
-        return BrowsingStreamReader(read_options(self.options), chosen_columns(schema))
+        options = read_options(self.options)
+        kind = ConsumingStreamReader if options.mode == CONSUME else BrowsingStreamReader
+        return kind(options, chosen_columns(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A whole DataFrame."""

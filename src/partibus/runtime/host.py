@@ -19,6 +19,7 @@ from partibus.broker.topic_fragment import TopicFragment
 from partibus.runtime.arrivals import Arrivals
 from partibus.runtime.census import Census
 from partibus.runtime.clock import Clock
+from partibus.runtime.consuming import Consumption
 from partibus.runtime.cursors import move_cursor
 from partibus.runtime.discharging import Discharging, nothing_done
 from partibus.runtime.dispenser import Dispenser, Origin, Subscriber
@@ -97,6 +98,7 @@ class Host:
         # Fragments that an operator or a test has taken down.
         self.down: set[tuple[int, int]] = set()
         self._publications = Publications(clock)
+        self._consumption = Consumption(clock)
         self._sessions = SessionHost(self, clock)
         self._reservations = Reservations(entropy.take(LIFE_BYTES))
         self._arrivals = Arrivals(self, clock)
@@ -168,7 +170,12 @@ class Host:
             return
         driver, entity = self._place(request, request.partition)
         key = FragmentKey(entity.id, entity.incarnation, request.partition, request.subqueue)
-        move_cursor(driver, driver.fragment(key, entity.description), request, answer)
+        fragment = driver.fragment(key, entity.description)
+        if isinstance(request, MoveCursor):
+            move_cursor(driver, fragment, request, answer)
+        else:
+            self.used(request.entity)
+            self._consumption.begin(driver, fragment, request, answer)
 
     def forget(self, origin: Origin) -> None:
         """A gateway is gone: its receivers with it. What they hold comes back when locks end."""
@@ -190,9 +197,7 @@ class Host:
         key = FragmentKey(request.entity, request.incarnation, partition, SubQueue.ACTIVE)
         return driver, driver.fragment(key, entity.description)
 
-    def _place(
-        self, request: ToFragment | Lookup | MoveCursor, partition: int
-    ) -> tuple[Driver, Entity]:
+    def _place(self, request: ToFragment | Lookup | Bulk, partition: int) -> tuple[Driver, Entity]:
         driver = self._driver(request.store)
         entity = self._entity(request.entity)
         if entity is None or entity.incarnation != request.incarnation:

@@ -11,6 +11,7 @@ from partibus.broker.errors import Refusal, refusal
 from partibus.broker.message import Incoming
 from partibus.broker.records import FragmentKey
 from partibus.broker.settlement import Settlement
+from partibus.runtime.bulk_requests import Consume, GiveBack
 
 
 class Send(msgspec.Struct, tag="s", array_like=True):
@@ -333,7 +334,7 @@ SessionRequest = (
 )
 
 Receiving = Subscribe | Credit | Drain | Unsubscribe
-Bulk = Publish | MoveCursor
+Bulk = Publish | MoveCursor | Consume | GiveBack
 # What names one active fragment, made where it is new; and what is not asked often.
 ToFragment = (
     Send
@@ -365,12 +366,12 @@ class Reply(msgspec.Struct, tag="y", array_like=True):
     condition: str = ""
     text: str = ""
     # The first position of a Send or Reserve, the new end of renewed locks, how many were deleted,
-    # the age of an offered session.
+    # the age of an offered session, up to where a bulk reader was given messages.
     number: int = 0
     # Tokens whose lock was lost.
     tokens: list[bytes] = []
     # Where each message of a Send stands, where some were dropped as duplicates: 0 for these. The
-    # number from which a purge goes on.
+    # number from which a purge goes on. How a bulk reader stands.
     positions: list[int] = []
     # What was looked up; without tokens where nothing was locked.
     messages: list[Delivered] = []

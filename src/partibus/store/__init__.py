@@ -54,8 +54,9 @@ class Store(Protocol):
     def browse(
         self, number: int, sequence: int, count: int, size: int, session: str | None = None
     ) -> list[Entry]:
-        """Entries in any state with this sequence number or a higher one, in that order.
+        """Entries with this sequence number or a higher one, in that order.
 
+        In any state but reserved: nobody is shown what belongs to a bulk reader.
         Limits as in scan; with a session, only the entries of that session.
         """
 

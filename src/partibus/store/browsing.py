@@ -58,6 +58,12 @@ _KEPT = f"SELECT {_COLUMNS} FROM kept {_RANGE} ORDER BY position LIMIT ?"  # noq
 _CURSORS = "SELECT reader, position FROM cursor WHERE number = ? ORDER BY reader"
 _KEPT_SIZE = "SELECT ifnull(sum(length(content)), 0) FROM kept WHERE position BETWEEN ? AND ?"
 _CURSOR = "SELECT position FROM cursor WHERE number = ? AND reader = ?"
+_NOTE = "SELECT state FROM session_state WHERE number = ? AND session = ?"
+_RESERVED = (
+    f"SELECT {_COLUMNS}, body, offset, length FROM message"  # noqa: S608
+    f" WHERE position IN (SELECT value FROM carray(?)) AND state = {int(State.RESERVED)}"
+    " ORDER BY position"
+)
 # Where the contents stand in a row, and the bundle, offset and length behind them.
 _CONTENT, _BODY = 10, 11
 _BODIES = "SELECT id, content FROM body WHERE id BETWEEN ? AND ?"
@@ -192,6 +198,27 @@ class StoreFile:
                 cursor.execute("COMMIT")
         rows = _with_contents(found, bodies)
         return _columns(_merged(rows, more) if more else rows)
+
+    def note(self, number: int, name: str) -> bytes | None:
+        """What is kept with a fragment under a name."""
+        with self._errors():
+            return cast(bytes | None, self._connection.execute(_NOTE, (number, name)).get)
+
+    def reserved(self, number: int, positions: Sequence[int]) -> Rows:
+        """The first of these messages, in order, of those that are reserved for a reader."""
+        base = number << POSITION_BITS
+        wanted = array("q", [base + position for position in positions[:ROWS_MAX]])
+        cursor = self._connection.cursor()
+        with self._errors():
+            cursor.execute("BEGIN")
+            try:
+                rows: Any = cursor.execute(_RESERVED, (apsw.carray(wanted),)).fetchall()
+                found = _within(rows)
+                needed = array("q", sorted({row[_BODY] for row in found}))
+                held: Any = cursor.execute(_SHARED, (apsw.carray(needed),)).fetchall()
+            finally:
+                cursor.execute("COMMIT")
+        return _columns(_with_contents(found, dict(held)))
 
 
 def _columns(rows: list[Any]) -> Rows:

@@ -205,7 +205,7 @@ class MemoryStore:
     def browse(
         self, number: int, sequence: int, count: int, size: int, session: str | None = None
     ) -> list[Entry]:
-        """Entries in any state with this sequence number or a higher one, in that order."""
+        """Entries with this sequence number or a higher one, in that order, but for reserved."""
         self._check_open()
         fragment = self._fragments.get(number)
         if fragment is None:
@@ -215,7 +215,7 @@ class MemoryStore:
         for entry in fragment.by_sequence(sequence):
             if len(found) >= count or (found and gathered >= size):
                 break
-            if session is None or entry.session == session:
+            if entry.state != State.RESERVED and session in (None, entry.session):
                 found.append(duplicate(entry))
                 gathered += entry.size
         return found

@@ -129,7 +129,7 @@ class SqliteStore:
     def browse(
         self, number: int, sequence: int, count: int, size: int, session: str | None = None
     ) -> list[Entry]:
-        """Entries in any state with this sequence number or a higher one, in that order."""
+        """Entries with this sequence number or a higher one, in that order, but for reserved."""
         base = self._sequence_bases.get(number)
         if count <= 0 or base is None:
             return []

@@ -176,19 +176,21 @@ SELECT_BODIES = "SELECT id, content FROM body WHERE id IN (SELECT value FROM car
 
 # All of these find their rows by an index, whatever else lies in the file.
 BROWSE = _as_json(
-    "SELECT * FROM message WHERE position >= ? AND position <= ? ORDER BY position LIMIT ?"
+    "SELECT * FROM message WHERE position >= ? AND position <= ? AND state <> 3"
+    " ORDER BY position LIMIT ?"
 )
 BROWSE_SESSION = _as_json(
     "SELECT * FROM message WHERE position >> 44 = ? AND session = ? AND position >= ?"
-    " ORDER BY position LIMIT ?"
+    " AND state <> 3 ORDER BY position LIMIT ?"
 )
 # Dead letters stand in order of arrival and are browsed in order of their numbers.
 BROWSE_DEAD = _as_json(
-    "SELECT * FROM message WHERE position >> 44 = ? AND sequence >= ? ORDER BY sequence LIMIT ?"
+    "SELECT * FROM message WHERE position >> 44 = ? AND sequence >= ? AND state <> 3"
+    " ORDER BY sequence LIMIT ?"
 )
 BROWSE_DEAD_SESSION = _as_json(
     "SELECT * FROM message WHERE position >> 44 = ? AND session = ? AND sequence >= ?"
-    " ORDER BY sequence LIMIT ?"
+    " AND state <> 3 ORDER BY sequence LIMIT ?"
 )
 FIND_DEAD = _as_json(
     "SELECT * FROM message WHERE position >> 44 = ? AND sequence IN (SELECT value FROM carray(?))"

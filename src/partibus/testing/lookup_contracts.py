@@ -23,6 +23,7 @@ def check_lookups(make_store: MakeStore) -> None:
         an_empty_store_finds_nothing,
         browsing_shows_every_state_in_order_within_its_limits,
         browsing_keeps_to_a_session,
+        what_is_reserved_is_found_by_its_position_only,
         a_scheduled_entry_may_come_late_with_a_number_that_was_kept_for_it,
         dead_letters_are_browsed_and_found_by_their_old_numbers,
         what_is_due_is_found_over_all_fragments,
@@ -60,6 +61,26 @@ def browsing_shows_every_state_in_order_within_its_limits(store: Store) -> None:
     assert [fields(entry) for entry in found] == [fields(entry) for entry in changes.added[:3]]
     found = store.find_sequences(4, [_HIGH + 3, _HIGH + 1, _HIGH + 101, 1, 0])
     assert [entry.position for entry in found] == [1, 3]
+
+
+def what_is_reserved_is_found_by_its_position_only(store: Store) -> None:
+    for number, subqueue in ((4, SubQueue.ACTIVE), (5, SubQueue.DEAD_LETTER)):
+        changes = made_changes(number, created=True, partition=_PARTITION)
+        changes.key = FragmentKey(1, 1, _PARTITION, subqueue)
+        changes.added = [made_entry(p, _PARTITION) for p in range(1, 4)]
+        for entry in changes.added:
+            entry.session = "s"
+        store.commit([changes])
+        reserved = made_changes(number, created=False, partition=_PARTITION)
+        reserved.key = changes.key
+        changes.added[1].state = State.RESERVED
+        reserved.updated = [changes.added[1]]
+        store.commit([reserved])
+        for session in (None, "s"):
+            found = store.browse(number, 0, 10, PLENTY, session)
+            assert [entry.position for entry in found] == [1, 3]
+        assert [entry.position for entry in store.scan(number, 0, 10, PLENTY)] == [1, 3]
+        assert [entry.state for entry in store.find(number, [2])] == [State.RESERVED]
 
 
 def browsing_keeps_to_a_session(store: Store) -> None:

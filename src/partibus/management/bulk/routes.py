@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from partibus.broker.access import Right
 from partibus.broker.errors import InvalidArgument
+from partibus.management.bulk.consuming import BulkConsuming
 from partibus.management.bulk.readers import BulkReaders
 from partibus.management.bulk.reading import BulkReading
 from partibus.management.bulk.writing import BulkWriting
@@ -33,7 +34,12 @@ ARROW = "application/vnd.apache.arrow.stream"
 
 def routes(service: Service) -> list[Route]:
     """The routes of the bulk doors."""
-    return [*_reading(service), *_readers(service), *_writing(service)]
+    return [
+        *_reading(service),
+        *_readers(service),
+        *_consumers(service),
+        *_writing(service),
+    ]
 
 
 def _reading(service: Service) -> list[Route]:
@@ -89,6 +95,50 @@ def _readers(service: Service) -> list[Route]:
         return JSONResponse({})
 
     return [route(service, PREFIX + "/readers/{reader}", {"PUT": move, "DELETE": remove})]
+
+
+def _consumers(service: Service) -> list[Route]:
+    consuming = BulkConsuming(service.node, service.side)
+
+    def named(call: Call) -> tuple[str, str]:
+        path = call.part("entity")
+        call.require(Right.LISTEN, path)
+        return path, call.part("reader")
+
+    async def begin(call: Call) -> Response:
+        return JSONResponse(await consuming.begin(*named(call)))
+
+    async def advance(call: Call) -> Response:
+        path, reader = named(call)
+        query = call.request.query_params
+        epoch = _number("epoch", query.get("epoch", ""))
+        most = _number("most", query.get("most", "0"))
+        done = _positions(await call.body(POSITIONS_MAX))
+        return JSONResponse(await consuming.advance(path, reader, epoch, done, most))
+
+    async def remove(call: Call) -> Response:
+        await consuming.remove(*named(call))
+        return JSONResponse({})
+
+    async def messages(call: Call) -> Response:
+        path, reader = named(call)
+        query = call.request.query_params
+        stream = consuming.messages(
+            path,
+            reader,
+            int(call.part("fragment")),
+            _number("after", query.get("after", "")),
+            _number("upto", query.get("upto", "")),
+            query.get("columns", ",".join(READ_COLUMNS)).split(","),
+        )
+        await anext(stream)
+        return StreamingResponse(stream, media_type=ARROW)
+
+    place = PREFIX + "/consumers/{reader}"
+    return [
+        route(service, place, {"POST": begin, "PUT": advance, "DELETE": remove}),
+        route(service, place + "/reserved/{fragment:int}", {"GET": messages}),
+    ]
 
 
 def _writing(service: Service) -> list[Route]:

@@ -35,7 +35,13 @@ _TYPES: dict[str, pa.DataType] = {
     "binary": pa.binary(),
     "map": pa.map_(pa.string(), pa.string()),
 }
-_STATES = {State.ACTIVE: "active", State.DEFERRED: "deferred", State.SCHEDULED: "scheduled"}
+_STATES = {
+    State.ACTIVE: "active",
+    State.DEFERRED: "deferred",
+    State.SCHEDULED: "scheduled",
+    # It is in the queue until its reader is done with it.
+    State.RESERVED: "active",
+}
 _CONTENTS = {
     *PROPERTY_FIELDS, "messageId", "applicationProperties", "body", "deadLetterReason",
     "deadLetterErrorDescription",

@@ -21,6 +21,8 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
+from partibus.broker.consuming import NOTE, read_consumer
+from partibus.broker.errors import InvalidArgument, Refusal
 from partibus.broker.records import FragmentKey, SubQueue
 from partibus.management.bulk.rows import RowRefused, Rows, Target
 from partibus.management.bulk.table import Table, UnknownColumn
@@ -70,9 +72,11 @@ class Worker:
                     self._stage(request, connection, lines)
                 elif request["what"] == "positions":
                     self._positions(request, connection)
+                elif request["what"] == "reserved":
+                    self._reserved(request, connection)
                 else:
                     self._messages(request, connection)
-            except (UnknownColumn, RowRefused) as error:
+            except (UnknownColumn, RowRefused, Refusal) as error:
                 _say(connection, {"status": 400, "detail": str(error)})
             except StoreError as error:
                 _say(connection, {"status": 503, "detail": str(error)})
@@ -153,6 +157,33 @@ class Worker:
                     break
                 writer.write_batch(table.batch(rows))
                 after = rows.position[-1]
+            writer.close()
+            chunks.finish()
+
+    def _reserved(self, request: Request, connection: socket.socket) -> None:
+        """What is reserved for a reader that consumes, all of it or an error."""
+        key = FragmentKey(*request["key"])
+        table = Table(request["entity"], key, request["columns"])
+        with self._file(request["store"]) as file:
+            summary = file.fragment(key)
+            note = file.note(summary.number, NOTE) if summary is not None else None
+            if summary is None or note is None:
+                raise InvalidArgument(f"Nothing is reserved for the reader '{request['reader']}'.")
+            consumer = read_consumer(note)
+            consumer.check_reader(request["reader"])
+            parts = list(consumer.parts(request["after"], request["upto"]))
+            _say(connection, {"status": 200})
+            chunks = _Chunks(connection)
+            writer = pa.ipc.new_stream(pa.PythonFile(chunks, "w"), table.schema)
+            for part in parts:
+                at = 0
+                while at < len(part):
+                    rows = file.reserved(summary.number, part[at:])
+                    if list(rows.position) != part[at : at + len(rows)] or not len(rows):
+                        # Given back or completed meanwhile: the stream stays without its end.
+                        raise OSError("it is not reserved any more")
+                    writer.write_batch(table.batch(rows))
+                    at += len(rows)
             writer.close()
             chunks.finish()
 

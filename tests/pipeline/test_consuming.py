@@ -1,0 +1,122 @@
+"""Streams that consume: what Spark has done leaves the queue, each message once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from partibus.pipeline.door import Door
+from partibus.pipeline.options import Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+    from tests.pipeline.conftest import Queue
+
+Finish = Callable[[Callable[[], Any]], Any]
+
+
+class Consuming:
+    """A query that consumes a queue into Parquet files, run as often as a test likes."""
+
+    def __init__(self, spark: SparkSession, queue: Queue, directory: Path, finish: Finish) -> None:
+        self.spark = spark
+        self.queue = queue
+        self.directory = directory
+        self._finish = finish
+
+    def rows(self, **options: str) -> DataFrame:
+        given = {"mode": "consume", "readerName": "spark", **options}
+        stream = self.spark.readStream.format("servicebus").options(**self.queue.options, **given)
+        return stream.schema("fragment INT, messageId STRING").load()
+
+    def run(self, **options: str) -> StreamingQuery:
+        def start() -> StreamingQuery:
+            writer = self.rows(**options).writeStream.format("parquet")
+            writer = writer.option("checkpointLocation", str(self.directory / "checkpoint"))
+            return writer.trigger(availableNow=True).start(str(self.directory / "out"))
+
+        return self._finish(start)
+
+    def ids(self) -> list[str]:
+        rows = self.spark.read.parquet(str(self.directory / "out")).collect()
+        return sorted(row.messageId for row in rows)
+
+
+@pytest.fixture
+def consuming(spark: SparkSession, queue: Queue, tmp_path: Path, finish: Finish) -> Consuming:
+    return Consuming(spark, queue, tmp_path, finish)
+
+
+def test_S2_what_a_query_has_consumed_is_gone_from_the_queue(
+    consuming: Consuming, queue: Queue
+) -> None:
+    first = queue.send_spread(100, "a")
+    query = consuming.run(maxMessagesPerTrigger="30")
+    sizes = [each.numInputRows for each in query.recentProgress if each.numInputRows]
+    assert sizes == [30, 30, 30, 10]
+    assert consuming.ids() == sorted(first)
+    # The last batch is acknowledged, too: Spark asks what comes behind it before it ends.
+    assert queue.received() == []
+
+    second = queue.send_spread(60, "b")
+    consuming.run()
+    assert consuming.ids() == sorted(first | second)
+    assert queue.received() == []
+
+
+def test_S2_a_batch_that_failed_runs_again_with_the_same_messages(
+    consuming: Consuming, queue: Queue, finish: Finish
+) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    sent = queue.send_spread(40)
+    seen: dict[int, list[set[str]]] = {}
+    is_broken = True
+
+    def write(rows: DataFrame, number: int) -> None:
+        seen.setdefault(number, []).append({row.messageId for row in rows.collect()})
+        if is_broken and number == 1:
+            raise RuntimeError("the sink is full")
+
+    def start() -> StreamingQuery:
+        rows = consuming.rows(maxMessagesPerTrigger="15").writeStream.foreachBatch(write)
+        rows = rows.option("checkpointLocation", str(consuming.directory / "each"))
+        return rows.trigger(availableNow=True).start()
+
+    with pytest.raises(StreamingQueryException, match="the sink is full"):
+        finish(start)
+    is_broken = False
+    finish(start)
+
+    first, again = seen[1]
+    assert first == again
+    done = [message for runs in seen.values() for message in runs[-1]]
+    assert sorted(done) == sorted(sent)
+    assert queue.received() == []
+
+
+def test_S2_a_checkpoint_that_does_not_fit_its_reader_is_reported(
+    consuming: Consuming, queue: Queue
+) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    queue.send_spread(20)
+    consuming.run()
+    with Door(Place(queue.broker.connection_string, queue.name)) as door:
+        door.ask("DELETE", "/consumers/spark")
+    queue.send_spread(20, "later")
+
+    with pytest.raises(StreamingQueryException, match="the reader was removed"):
+        consuming.run()
+
+
+def test_S1_only_streams_consume(spark: SparkSession, queue: Queue) -> None:
+    from pyspark.errors import PySparkException
+
+    given = {**queue.options, "mode": "consume", "readerName": "r"}
+    with pytest.raises(PySparkException, match="is for streams"):
+        spark.read.format("servicebus").options(**given).load().collect()
