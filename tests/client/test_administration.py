@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from partibus.client import administration
 from partibus.client.administration import PAGE, Administration
 from partibus.client.errors import (
     ConnectionLost,
@@ -102,5 +103,19 @@ def test_typed_values_of_a_rule_travel(tmp_path: Path) -> None:
         made: Any = admin.create("Rule", "t/subscriptions/s/rules/r", rule)
         found = made["Filter"]["Properties"]["KeyValueOfstringanyType"]
         assert [each["Key"] for each in found] == ["n", "m"]
+
+    managed(tmp_path, use)
+
+
+def test_a_connection_that_was_idle_is_not_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(administration, "IDLE_S_MAX", 0.0)
+
+    def use(admin: Administration) -> None:
+        admin.create("Queue", "q", {})
+        before = admin._connection
+        assert admin.get("q")["Name"] == "q"
+        assert admin._connection is not before
 
     managed(tmp_path, use)

@@ -33,6 +33,8 @@ API_VERSION = "2024-05"
 PORT_HTTPS = 443
 PAGE = 100
 TIMEOUT_S = 60.0
+# Services close connections that were idle for a minute or two; we do so first.
+IDLE_S_MAX = 30.0
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 
 ATOM = "http://www.w3.org/2005/Atom"
@@ -62,6 +64,7 @@ class Administration:
         self._destination = destination
         self._tls = ssl_context
         self._connection: http.client.HTTPConnection | None = None
+        self._used_s = 0.0
 
     @classmethod
     def from_connection_string(
@@ -184,6 +187,10 @@ class Administration:
         return response.status, answer
 
     def _connected(self) -> http.client.HTTPConnection:
+        now_s = time.monotonic()
+        if now_s - self._used_s > IDLE_S_MAX:
+            self.close()
+        self._used_s = now_s
         if self._connection is None:
             where = self._destination
             if where.is_plain:
