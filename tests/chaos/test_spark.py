@@ -162,5 +162,5 @@ def test_S2_no_kill_of_a_consuming_driver_loses_or_repeats_a_message(
     assert query.finish().strip().endswith("done")
 
     broker.wait_for_successor(0, killed)
-    assert sorted(captured(tmp_path)) == sorted(sent)
     assert left(broker) == 0
+    assert sorted(captured(tmp_path)) == sorted(sent)

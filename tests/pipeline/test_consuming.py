@@ -99,6 +99,42 @@ def test_S2_a_batch_that_failed_runs_again_with_the_same_messages(
     assert queue.received() == []
 
 
+def test_S2_a_query_takes_all_that_was_there_also_after_a_start_that_died_early(
+    queue: Queue,
+) -> None:
+    pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'partibus[spark]'")
+    from pyspark.sql.streaming.datasource import ReadMaxRows
+
+    from partibus.pipeline.consuming import ConsumingStreamReader
+    from partibus.pipeline.options import read_options
+
+    queue.send_spread(100)
+    options = read_options({**queue.options, "mode": "consume", "readerName": "spark"})
+    died = ConsumingStreamReader(options, ["messageId"])
+    start = died.initialOffset()
+    # It was given a batch, and did not come to write that down.
+    died.latestOffset(start, ReadMaxRows(30))
+
+    reader = ConsumingStreamReader(options, ["messageId"])
+    reader.prepareForTriggerAvailableNow()
+    sizes = []
+    found: list[str] = []
+    while (end := reader.latestOffset(start, ReadMaxRows(30))) != start:
+        parts = reader.partitions(start, end)
+        rows = [
+            each for part in parts for batch in reader.read(part) for each in batch["messageId"]
+        ]
+        sizes.append(len(rows))
+        found += [each.as_py() for each in rows]
+        start = end
+
+    assert sizes == [30, 30, 30, 10]
+    assert len(set(found)) == 100
+    assert queue.received() == []
+    died.stop()
+    reader.stop()
+
+
 def test_S2_a_checkpoint_that_does_not_fit_its_reader_is_reported(
     consuming: Consuming, queue: Queue
 ) -> None:

@@ -9,6 +9,7 @@ again after a crash is the same batch, because what is reserved does not change.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -21,10 +22,16 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from partibus.pipeline.door import Door
+from partibus.pipeline.door import Door, DoorUnavailable
 from partibus.pipeline.offsets import DataLoss, Offsets
 from partibus.pipeline.options import ReadOptions
-from partibus.pipeline.reading import Ranges, freeze, partitions
+from partibus.pipeline.reading import (
+    FRAGMENTS_PAUSE_S,
+    FRAGMENTS_S_MAX,
+    Ranges,
+    freeze,
+    partitions,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,13 +79,26 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else NO_LIMIT
         if self._left is not None:
             most = min(most, self._left)
-        self._advance(given, most)
+        end = self._next(given, most)
+        # A query that ends when there is nothing new does not end because of who is not there.
+        deadline_s = time.monotonic() + FRAGMENTS_S_MAX
+        while self._left and end == given and (why := self._unavailable()):
+            if time.monotonic() > deadline_s:
+                raise DoorUnavailable(f"not all fragments can be consumed: {why}")
+            time.sleep(FRAGMENTS_PAUSE_S)
+            end = self._next(given, min(most, self._left))
+        return end.plain() if given.until(end) else start
+
+    def _next(self, start: Offsets, most: int) -> Offsets:
+        before = self._offsets("last", start)
+        self._advance(start, most)
         # A fragment that does not answer stays where it is.
-        end = self._offsets("last", given)
-        gained = sum(each.upto - each.after for each in given.until(end))
+        end = self._offsets("last", start)
         if self._left is not None:
+            # What was reserved already was not free when it was counted.
+            gained = sum(each.upto - each.after for each in before.until(end))
             self._left = max(self._left - gained, 0)
-        return end.plain() if gained else start
+        return end
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where it would end if all that is there were given, for who watches the lag."""
@@ -92,6 +112,12 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Take what is there now, and as much as that is."""
         self._begin()
+        deadline_s = time.monotonic() + FRAGMENTS_S_MAX
+        while why := self._unavailable():
+            if time.monotonic() > deadline_s:
+                raise DoorUnavailable(f"not all fragments can be consumed: {why}")
+            time.sleep(FRAGMENTS_PAUSE_S)
+            self._advance(Offsets(0, 0, {}), 0)
         self._left = sum(each.get("free", 0) for each in self._told["fragments"])
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -116,6 +142,11 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if not self._epoch:
             self._told = self._door.ask("POST", self._path())
             self._epoch = self._told["epoch"]
+
+    def _unavailable(self) -> str:
+        """What the first fragment says that does not answer; empty where all do."""
+        found = [each["unavailable"] for each in self._told["fragments"] if "unavailable" in each]
+        return str(found[0]) if found else ""
 
     def _path(self) -> str:
         return f"/consumers/{quote(self._options.reader_name, safe='')}"
