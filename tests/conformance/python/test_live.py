@@ -13,7 +13,7 @@ WAIT_S = 5
 
 def test_it_prints_where_it_is_and_then_that_it_is_ready(live_namespace: LiveBroker) -> None:
     assert live_namespace.printed[-1] == "ready"
-    (line,) = (line for line in live_namespace.printed if "Endpoint=sb://" in line)
+    (line,) = (line for line in live_namespace.printed if line.startswith("connection string:"))
     printed = line[line.index("Endpoint=") :]
     queue = live_namespace.create_queue("printed")
     with (
