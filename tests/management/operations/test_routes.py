@@ -115,7 +115,7 @@ def test_A4_who_may_not_manage_may_do_none_of_it(tmp_path: Path) -> None:
         user, own = world.token(rule="user"), world.token("q", "own")
         bodies = {"rename": {"name": "x"}, "swap": {"with": "other"}}
         paths = [each.path for each in routes(world.door.service)]
-        assert len(paths) == 11
+        assert len(paths) == 12
         for path in paths:
             filled = path.replace("{entity:path}", "q").replace("{rule}", "own")
             for method in ("GET", "POST", "PUT", "DELETE"):
