@@ -12,6 +12,8 @@ VENV ?= .venv
 DATA ?= data
 # Extra arguments: make test ARGS="-k catalog"; make run ARGS="--dev"
 ARGS ?=
+# How many test files run side by side; they wait more than they work.
+JOBS ?= 4
 # How many rounds the kill loop goes, and the seed of its choices (0: another one each time).
 ROUNDS ?= 30
 SEED ?= 0
@@ -33,7 +35,7 @@ run: $(RUNTIME)
 	$(BIN)/partibus serve --data $(DATA) $(ARGS)
 
 test: $(DEVELOPMENT)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadgroup $(ARGS)
 
 check: lint test
 
