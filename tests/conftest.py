@@ -26,6 +26,8 @@ TESTS = Path(__file__).parent
 TOGETHER = ("pipeline", "chaos")
 
 
+# First, because the workers read the groups in the same hook.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Say which tests belong together, and begin with those that take longest."""
     for item in items:
