@@ -35,7 +35,7 @@ run: $(RUNTIME)
 	$(BIN)/partibus serve --data $(DATA) $(ARGS)
 
 test: $(DEVELOPMENT)
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(ARGS)
 
 check: lint test
 
