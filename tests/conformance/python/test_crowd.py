@@ -8,7 +8,7 @@ from typing import Any
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from partibus.testing.checker import Record
+from partibus.testing.checker import Record, Wrong
 
 SENDERS = 6
 RECEIVERS = 6
@@ -51,7 +51,7 @@ def receive(
                 return
 
 
-def test_many_senders_and_receivers_lose_repeat_and_disorder_nothing(
+def test_many_senders_and_receivers_lose_and_repeat_nothing(
     live_namespace: Any, queue: str
 ) -> None:
     record = Record()
@@ -71,4 +71,5 @@ def test_many_senders_and_receivers_lose_repeat_and_disorder_nothing(
         for future in receivers:
             future.result(120)
     assert len(record.lives) == SENDERS * MESSAGES_EACH
-    assert record.faults() == []
+    # Order holds for one receiver of a key: what another gives back comes late (docs/ADVICE.md).
+    assert [each for each in record.faults() if each.wrong is not Wrong.OUT_OF_ORDER] == []
