@@ -1,19 +1,15 @@
-"""Every listing of the page runs as it stands, and does what the page says (promises T1 to T4, U1).
-
-What the service does not serve yet is found out by asking it: it refuses with amqp:not-implemented.
-"""
+"""Every listing of the page runs as it stands, and does what the page says (T1 to T4, U1)."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from partibus.client import Client, NotSupported
+from partibus.client import Client
 from partibus.testing.namespace import Namespace
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -21,14 +17,6 @@ MOMENT_S = 0.3
 PATIENCE_S = 20.0
 
 Run = Callable[..., str]
-
-
-@contextmanager
-def asking() -> Iterator[None]:
-    try:
-        yield
-    except NotSupported as refusal:
-        pytest.skip(f"not served yet: {refusal.text}")
 
 
 @pytest.fixture
@@ -57,8 +45,7 @@ def run(namespace: Namespace, capsys: pytest.CaptureFixture[str]) -> Run:
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        with asking():
-            module.main(namespace.connection_string, *queue)
+        module.main(namespace.connection_string, *queue)
         return capsys.readouterr().out
 
     return run
@@ -73,7 +60,7 @@ def bodies(client: Client, queue: str = "orders") -> list[str]:
 
 
 def session_bodies(client: Client, queue: str, session_id: str) -> list[str]:
-    with asking(), client.accept_session(queue, session_id, timeout=PATIENCE_S) as session:
+    with client.accept_session(queue, session_id, timeout=PATIENCE_S) as session:
         return [message.text for message in session.receive(10, timeout=MOMENT_S)]
 
 

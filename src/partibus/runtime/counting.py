@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from partibus.broker.descriptions import Entity
-from partibus.runtime.peers import Peer
+from partibus.runtime.peers import Peer, ask
 from partibus.runtime.requests import Count, Reply
 
 # A paused node answers late or not at all; its fragments are unavailable then.
@@ -131,19 +131,12 @@ async def count(node: Namespace, entities: Iterable[Entity]) -> list[EntityCount
 
 
 async def _ask(node: Namespace, index: int, entities: list[Entity]) -> list[EntityCounts]:
-    answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-
-    def answer(reply: Reply) -> None:
-        if not answered.done():
-            answered.set_result(reply)
-
     lives = [
         (each.id, each.incarnation, [(p, each.store_of(p, node.stores)) for p in each.partitions])
         for each in entities
     ]
-    node.peer(index).call(Count(lives), answer)
     try:
-        reply = await asyncio.wait_for(answered, COUNT_S_MAX)
+        reply = await asyncio.wait_for(ask(node.peer(index), Count(lives)), COUNT_S_MAX)
     except TimeoutError:
         reply = Reply()
     if reply.content is None:

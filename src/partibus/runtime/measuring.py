@@ -15,8 +15,8 @@ import msgspec
 from partibus.broker.descriptions import Entity
 from partibus.broker.records import COUNTER_FIELDS, SubQueue
 from partibus.runtime.driver import Driver
-from partibus.runtime.peers import Peer
-from partibus.runtime.requests import Measure, Reply
+from partibus.runtime.peers import Peer, ask
+from partibus.runtime.requests import Measure
 
 # A paused node answers late or not at all; its numbers are missing then.
 MEASURE_S_MAX = 2.0
@@ -136,15 +136,8 @@ async def measure(node: Namespace) -> dict[int, NodeMeasure | None]:
 
 
 async def _ask(peer: Peer) -> NodeMeasure | None:
-    answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-
-    def answer(reply: Reply) -> None:
-        if not answered.done():
-            answered.set_result(reply)
-
-    peer.call(Measure(), answer)
     try:
-        reply = await asyncio.wait_for(answered, MEASURE_S_MAX)
+        reply = await asyncio.wait_for(ask(peer, Measure()), MEASURE_S_MAX)
     except TimeoutError:
         return None
     return None if reply.content is None else read_measure(reply.content)

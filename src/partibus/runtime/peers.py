@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
@@ -20,3 +21,10 @@ class Peer(Protocol):
 
     def tell(self, request: Request) -> None:
         """Say something that has no answer."""
+
+
+async def ask(peer: Peer, request: Request) -> Reply:
+    """The answer, for who can wait for it; who gives up earlier is not told any more."""
+    answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+    peer.call(request, lambda reply: None if answered.done() else answered.set_result(reply))
+    return await answered

@@ -13,7 +13,7 @@ from typing import Protocol
 from partibus.broker.descriptions import Entity
 from partibus.broker.errors import FragmentUnavailable, Refusal
 from partibus.broker.records import SubQueue
-from partibus.runtime.peers import Peer
+from partibus.runtime.peers import Peer, ask
 from partibus.runtime.requests import Purge, Reply
 
 STEP_MESSAGES = 500
@@ -82,28 +82,19 @@ class _Fragment:
                 found = 0
 
     async def _step(self, sequence: int) -> Reply:
-        answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-
-        def answer(reply: Reply) -> None:
-            if not answered.done():
-                answered.set_result(reply)
-
         entity = self._entity
         store = entity.store_of(self.partition, self._node.stores)
-        self._node.owner(store).call(
-            Purge(
-                store,
-                entity.id,
-                entity.incarnation,
-                self.partition,
-                self._subqueue,
-                sequence,
-                STEP_MESSAGES,
-                self._until_ms,
-            ),
-            answer,
+        request = Purge(
+            store,
+            entity.id,
+            entity.incarnation,
+            self.partition,
+            self._subqueue,
+            sequence,
+            STEP_MESSAGES,
+            self._until_ms,
         )
-        reply = await answered
+        reply = await ask(self._node.owner(store), request)
         refusal: Refusal | None = reply.refusal
         if refusal is not None:
             raise refusal

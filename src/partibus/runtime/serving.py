@@ -20,7 +20,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from partibus import __version__
-from partibus.broker.descriptions import Description
 from partibus.broker.profiles import DEFAULT_PROFILE
 from partibus.config import (
     Configuration,
@@ -57,10 +56,6 @@ KEY_BYTES = 32
 EMULATOR_KEY = "SAS_KEY_VALUE"
 # Names of Unix sockets have room for about a hundred bytes.
 SOCKET_PATH_MAX = 100
-
-# What an entity may ask for that this release keeps but does not do yet.
-NOT_SERVED: tuple[tuple[str, Callable[[Description], bool]], ...] = ()
-NAMES_SAID_MAX = 5
 
 Say = Callable[[str], None]
 
@@ -257,20 +252,7 @@ def announce(
     if settings.dev:
         say(f"emulator's key:    {endpoints.connection_string(EMULATOR_KEY)}")
         log.warning("development: clients without a key and with the emulator's key are let in")
-    for what, names in not_served(snapshot).items():
-        if names:
-            more = ", ..." if len(names) > NAMES_SAID_MAX else ""
-            say(f"not served yet:    {what} ({', '.join(names[:NAMES_SAID_MAX])}{more})")
-            log.warning("not served yet: %s entities=%d", what, len(names))
     say("ready")
-
-
-def not_served(snapshot: Snapshot) -> dict[str, list[str]]:
-    """What queues ask for that is not done yet, and which queues."""
-    return {
-        what: [each.name for each in snapshot.by_id.values() if asks_for(each.description)]
-        for what, asks_for in NOT_SERVED
-    }
 
 
 def public_host(host: str) -> str:

@@ -8,7 +8,7 @@ was given stays the same until it is done with it, over failures on both sides.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from partibus.broker.consuming import BEGIN, READER_NAME_MAX
@@ -23,7 +23,7 @@ from partibus.broker.forwarding import target_of
 from partibus.broker.records import SubQueue
 from partibus.management.side_process import SideProcess
 from partibus.runtime.bulk_requests import Consume, GiveBack
-from partibus.runtime.peers import Peer
+from partibus.runtime.peers import Peer, ask
 from partibus.runtime.requests import Reply
 
 # What is given at once to a reader that sets no limit.
@@ -177,13 +177,8 @@ class BulkConsuming:
         return found
 
     async def _call(self, requests: Mapping[int, Consume | GiveBack]) -> dict[int, Reply]:
-        loop = asyncio.get_running_loop()
-        waiting: list[asyncio.Future[Reply]] = []
-        for request in requests.values():
-            answered: asyncio.Future[Reply] = loop.create_future()
-            waiting.append(answered)
-            self._namespace.owner(request.store).call(request, _into(answered))
-        return dict(zip(requests, await asyncio.gather(*waiting), strict=True))
+        asked = (ask(self._namespace.owner(each.store), each) for each in requests.values())
+        return dict(zip(requests, await asyncio.gather(*asked), strict=True))
 
 
 def _rounds(free: Mapping[int, int], most: int) -> list[dict[int, int]]:
@@ -212,7 +207,3 @@ def _told(entity: Entity, found: Mapping[int, Reply]) -> dict[str, Any]:
                 {"fragment": fragment, "done": done, "last": reply.number, "free": free}
             )
     return {"id": entity.id, "incarnation": entity.incarnation, "fragments": fragments}
-
-
-def _into(answered: asyncio.Future[Reply]) -> Callable[[Reply], None]:
-    return lambda reply: None if answered.done() else answered.set_result(reply)

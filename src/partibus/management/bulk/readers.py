@@ -7,14 +7,13 @@ kept for it, within a limit, where nobody else sees it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Protocol
 
 from partibus.broker.descriptions import Entity
 from partibus.broker.errors import InvalidArgument
 from partibus.broker.records import POSITION_MAX, SubQueue
-from partibus.runtime.peers import Peer
-from partibus.runtime.requests import MoveCursor, Reply
+from partibus.runtime.peers import Peer, ask
+from partibus.runtime.requests import MoveCursor
 
 NAME_MAX = 128
 
@@ -60,20 +59,13 @@ class BulkReaders:
     ) -> None:
         if not 0 < len(reader) <= NAME_MAX or reader == "*":
             raise InvalidArgument(f"A reader has a name of up to {NAME_MAX} characters, but not *.")
-        loop = asyncio.get_running_loop()
-        waiting: list[asyncio.Future[Reply]] = []
+        asked = []
         for fragment, position in positions.items():
             store = entity.store_of(fragment, self._namespace.stores)
             request = MoveCursor(
                 store, entity.id, entity.incarnation, fragment, int(subqueue), reader, position
             )
-            answered: asyncio.Future[Reply] = loop.create_future()
-            waiting.append(answered)
-            self._namespace.owner(store).call(request, _into(answered))
-        for reply in await asyncio.gather(*waiting):
+            asked.append(ask(self._namespace.owner(store), request))
+        for reply in await asyncio.gather(*asked):
             if reply.refusal is not None:
                 raise reply.refusal
-
-
-def _into(answered: asyncio.Future[Reply]) -> Callable[[Reply], None]:
-    return lambda reply: None if answered.done() else answered.set_result(reply)

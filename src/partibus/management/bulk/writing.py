@@ -21,7 +21,7 @@ from partibus.broker.errors import (
 )
 from partibus.broker.records import SubQueue
 from partibus.management.side_process import SideProcess
-from partibus.runtime.peers import Peer
+from partibus.runtime.peers import Peer, ask
 from partibus.runtime.requests import Publish, Reply
 from partibus.store.staging import NAME_MAX, NotStaged, Staging, check_name, files_of
 
@@ -120,11 +120,7 @@ class BulkWriting:
             raise InvalidArgument(f"'{entity.name}' has no fragment {fragment}.")
         store = entity.store_of(fragment, self._namespace.stores)
         request = Publish(store, entity.id, entity.incarnation, fragment, writer, batch, files)
-        answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._namespace.owner(store).call(
-            request, lambda reply: None if answered.done() else answered.set_result(reply)
-        )
-        return await answered
+        return await ask(self._namespace.owner(store), request)
 
     async def discard(self, path: str, writer: str, batch: int, attempt: str) -> None:
         """An attempt is not needed."""
