@@ -104,6 +104,20 @@ def test_S2_a_reader_that_is_too_far_behind_loses_its_place(
     assert store.cursors(1)["behind"] == cursors.LOST
 
 
+def test_S2_a_reader_that_will_lose_its_place_is_warned_of_once(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(cursors, "KEPT_BYTES_MAX", 1000)
+    store.move_cursor(1, "behind", 0)
+    # Eleven bytes each.
+    for first in range(1, 82, 10):
+        remove(store, *range(first, first + 10))
+    warnings = [each for each in caplog.records if "will lose its place" in each.message]
+    assert len(warnings) == 1
+    assert "reader='behind'" in warnings[0].message
+    assert store.cursors(1) == {"behind": 0}
+
+
 def test_S2_a_fragment_has_so_many_readers_and_no_more(store: SqliteStore) -> None:
     for number in range(cursors.READERS_MAX):
         assert store.move_cursor(1, f"reader {number}", 0)

@@ -44,6 +44,8 @@ PLACES = {
     "access-rule": "access:access_commands",
     "fragments": "fragments:fragments_command",
     "where": "fragments:where_command",
+    "reader": "readers:reader_commands",
+    "staged": "readers:staged_command",
     "pipeline": "pipelines:pipeline_commands",
 }
 

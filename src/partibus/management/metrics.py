@@ -6,15 +6,18 @@ grows ends in `_total` and starts again with its node or, for messages, never.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from partibus.broker.access import Right
+from partibus.management.bulk import listing
 from partibus.management.calls import Call, Service, route
 from partibus.management.pipelines import states_of
 from partibus.pipeline_files import FINISHED, RUNNING, PipelineState
+from partibus.runtime.bulk_readers import readers_of
 from partibus.runtime.measuring import NodeMeasure, StoreMeasure, measure
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -46,6 +49,7 @@ _HELP = {
     "pipeline_lag": "Messages that waited for the pipeline after its last batch.",
     "pipeline_batch_seconds": "How long the last batch of the pipeline took.",
     "pipeline_failures_total": "How often the pipeline failed since Spark began.",
+    **listing.HELP,
     "fragments_left_out": "Fragments that are not told of because there are too many.",
 }
 
@@ -58,15 +62,24 @@ def routes(service: Service) -> list[BaseRoute]:
 async def answer(call: Call) -> Response:
     """All numbers of the namespace."""
     call.require(Right.MANAGE, "")
-    found = await measure(call.node)
-    pipelines = await states_of(call.service.data, call.node.clock)
-    return Response(write(found, pipelines), media_type=CONTENT_TYPE)
+    found, (readers, _), pipelines, staged = await asyncio.gather(
+        measure(call.node),
+        readers_of(call.node),
+        states_of(call.service.data, call.node.clock),
+        listing.staged_of(call.service),
+    )
+    bulk = listing.samples(readers, staged, call.node.clock.now_ms())
+    return Response(write(found, pipelines, bulk), media_type=CONTENT_TYPE)
 
 
-def write(found: Mapping[int, NodeMeasure | None], pipelines: Iterable[PipelineState] = ()) -> str:
+def write(
+    found: Mapping[int, NodeMeasure | None],
+    pipelines: Iterable[PipelineState] = (),
+    more: Iterable[listing.Sample] = (),
+) -> str:
     """The numbers as text."""
     samples = _gather(found)
-    for name, labels, value in _pipelines(pipelines):
+    for name, labels, value in (*_pipelines(pipelines), *more):
         samples.setdefault(name, []).append((labels, value))
     lines: list[str] = []
     for name, help_text in _HELP.items():
@@ -135,9 +148,14 @@ def _pipelines(
 
 
 def _line(name: str, labels: Mapping[str, object], value: float) -> str:
+    if not labels:
+        return f"partibus_{name} {_number(value)}"
     inner = ",".join(f'{key}="{_escaped(str(text))}"' for key, text in labels.items())
-    number = int(value) if value == int(value) else value
-    return f"partibus_{name}{{{inner}}} {number}"
+    return f"partibus_{name}{{{inner}}} {_number(value)}"
+
+
+def _number(value: float) -> float:
+    return int(value) if value == int(value) else value
 
 
 def _escaped(text: str) -> str:

@@ -31,3 +31,10 @@ class GiveBack(msgspec.Struct, tag="cg", array_like=True):
     partition: int
     subqueue: int
     reader: str
+
+
+class ListReaders(msgspec.Struct, tag="cl", array_like=True):
+    """Who reads the fragments of a store in bulk? Of one entity, or (0) of all."""
+
+    store: int
+    entity: int

@@ -17,6 +17,8 @@ from partibus.broker.message import Incoming
 from partibus.broker.records import FragmentKey, SubQueue
 from partibus.broker.topic_fragment import TopicFragment
 from partibus.runtime.arrivals import Arrivals
+from partibus.runtime.bulk_readers import tell_readers
+from partibus.runtime.bulk_requests import ListReaders
 from partibus.runtime.census import Census
 from partibus.runtime.clock import Clock
 from partibus.runtime.consuming import Consumption
@@ -33,13 +35,11 @@ from partibus.runtime.publishing import Publications
 from partibus.runtime.requests import (
     DONE,
     Bulk,
-    Count,
     Credit,
     Discard,
     Discharge,
     Drain,
     Forward,
-    LastUse,
     Lookup,
     Measure,
     MoveCursor,
@@ -55,6 +55,7 @@ from partibus.runtime.requests import (
     Settle,
     Subscribe,
     ToFragment,
+    Told,
     Unsubscribe,
     refused,
 )
@@ -144,11 +145,8 @@ class Host:
             self._sessions.handle(request, origin, answer)
         elif isinstance(request, Lookup):
             self._look_up(request, origin, answer)
-        elif isinstance(request, LastUse | Count):
-            answer(self._census.answer(request))
-        elif isinstance(request, Measure):
-            found = measure_node(self.drivers, self._entity, self.measured)
-            answer(Reply(content=write_measure(found)))
+        elif isinstance(request, Told):
+            self._tell(request, answer)
         elif isinstance(request, Forward):
             self._arrivals.handle(request, answer)
         elif isinstance(request, SendVia) and self.forwarder is not None:
@@ -162,6 +160,15 @@ class Host:
             answer(self._reservations.reserve(driver, fragment, request.count))
         elif isinstance(request, Discard):
             self._discard(request, origin, answer)
+
+    def _tell(self, request: Told, answer: Answer) -> None:
+        if isinstance(request, Measure):
+            found = measure_node(self.drivers, self._entity, self.measured)
+            answer(Reply(content=write_measure(found)))
+        elif isinstance(request, ListReaders):
+            tell_readers(self._driver(request.store), self._entity, request, answer)
+        else:
+            answer(self._census.answer(request))
 
     def _handle_bulk(self, request: Bulk, answer: Answer) -> None:
         if isinstance(request, Publish):

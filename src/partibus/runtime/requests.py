@@ -11,7 +11,7 @@ from partibus.broker.errors import Refusal, refusal
 from partibus.broker.message import Incoming
 from partibus.broker.records import FragmentKey
 from partibus.broker.settlement import Settlement
-from partibus.runtime.bulk_requests import Consume, GiveBack
+from partibus.runtime.bulk_requests import Consume, GiveBack, ListReaders
 
 
 class Send(msgspec.Struct, tag="s", array_like=True):
@@ -347,7 +347,7 @@ ToFragment = (
     | Publish
     | Reserve
 )
-Told = LastUse | Count | Measure
+Told = LastUse | Count | Measure | ListReaders
 Rare = Lookup | Told | Discard | SessionRequest | Forward | SendVia | Bulk | Reserve
 Request = Send | Settle | Discharge | Renew | Receiving | Rare
 

@@ -7,7 +7,7 @@ owns a store calls it from one thread at a time.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from partibus.broker.records import (
     Changes,
@@ -18,6 +18,9 @@ from partibus.broker.records import (
     Head,
     Moment,
 )
+
+if TYPE_CHECKING:
+    from partibus.store.readers import ReaderPlace
 
 
 class StoreError(Exception):
@@ -116,6 +119,9 @@ class Store(Protocol):
 
     def cursors(self, number: int) -> dict[str, int]:
         """Up to where the named readers of a fragment have read; -1: they lost their place."""
+
+    def readers(self) -> list[ReaderPlace]:
+        """All bulk readers of this store's fragments, those that browse and those that consume."""
 
     def sweep(self, number: int, count: int) -> bool:
         """Remove some of what was kept for readers that have passed; True while there is more."""

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 LOST = -1
 # Readers of one fragment.
 READERS_MAX = 64
+# Of what may be kept: above that a reader is told of as one that will lose its place.
+NEAR_PERCENT = 75
 
 _SELECT_ALL = "SELECT number, reader, position FROM cursor"
 _SET = "INSERT OR REPLACE INTO cursor(number, reader, position) VALUES (?, ?, ?)"
@@ -67,6 +69,19 @@ class Cursors:
         """The positions of a fragment's readers."""
         return dict(self._readers.get(number, {}))
 
+    def numbers(self) -> list[int]:
+        """The fragments that have readers."""
+        return list(self._readers)
+
+    def kept_bytes(self, number: int) -> int:
+        """How much is kept of a fragment."""
+        return self._bytes.get(number, 0)
+
+    def hindmost(self, number: int) -> str | None:
+        """The reader that is furthest behind: what is kept is kept for it."""
+        places = {name: at for name, at in self._readers.get(number, {}).items() if at != LOST}
+        return min(places, key=lambda name: (places[name], name), default=None)
+
     def keep(self, batch: list[Changes]) -> None:
         """Inside a transaction, before it removes anything: copy what readers have not passed."""
         self._keeping = {}
@@ -85,10 +100,10 @@ class Cursors:
         """The transaction held: whoever makes us keep too much loses its place."""
         for number, size in self._keeping.items():
             self._bytes[number] = self._bytes.get(number, 0) + size
+            self._warn(number, self._bytes[number] - size)
             while self._bytes[number] > KEPT_BYTES_MAX and self._passed(number) < POSITION_MAX:
-                readers = self._readers[number]
-                places = {name: at for name, at in readers.items() if at != LOST}
-                last = min(places, key=lambda name: places[name])
+                last = self.hindmost(number)
+                assert last is not None
                 log.error(
                     "reader lost its place fragment=%d reader=%r kept_bytes=%d",
                     number, last, self._bytes[number],
@@ -97,6 +112,16 @@ class Cursors:
                 while self.sweep(number, 1000):
                     pass
         self._keeping = {}
+
+    def _warn(self, number: int, before: int) -> None:
+        """Tell once, on the way up, that a reader will soon lose its place."""
+        near = KEPT_BYTES_MAX * NEAR_PERCENT // 100
+        if before <= near < self._bytes[number] <= KEPT_BYTES_MAX:
+            log.warning(
+                "reader is far behind and will lose its place fragment=%d reader=%r "
+                "kept_bytes=%d kept_bytes_max=%d",
+                number, self.hindmost(number), self._bytes[number], KEPT_BYTES_MAX,
+            )  # fmt: skip
 
     def move(self, number: int, reader: str, position: int | None) -> bool:
         """Note where a reader is, or (None) that it is no more; False where there are too many.

@@ -25,6 +25,7 @@ from partibus.broker.records import (
     SubQueue,
 )
 from partibus.store import StoreError
+from partibus.store.readers import ReaderPlace, places
 
 # The bits below the partition id in a sequence number.
 SEQUENCE_BITS = 48
@@ -298,10 +299,9 @@ class MemoryStore:
         """Note where a named reader is. Nothing is kept: only files are read in bulk."""
         self._check_open()
         readers = self._fragments[number].readers
-        if position is None:
-            readers.pop(reader, None)
-        else:
-            readers[reader] = max(position, readers.get(reader, 0))
+        at = readers.pop(reader, 0)
+        if position is not None:
+            readers[reader] = max(position, at)
         return True
 
     def cursors(self, number: int) -> dict[str, int]:
@@ -309,6 +309,11 @@ class MemoryStore:
         self._check_open()
         fragment = self._fragments.get(number)
         return dict(fragment.readers) if fragment else {}
+
+    def readers(self) -> list[ReaderPlace]:
+        """All bulk readers of this store's fragments."""
+        known = self._fragments.items()
+        return [at for key, each in known for at in places(key, each.readers, each.states)]
 
     def sweep(self, number: int, count: int) -> bool:
         """Nothing is kept."""

@@ -39,6 +39,7 @@ from partibus.store import (
 from partibus.store.cursors import Cursors
 from partibus.store.locks import OwnerLock
 from partibus.store.opening import open_file
+from partibus.store.readers import ReaderPlace, list_readers
 from partibus.store.writing import SEQUENCE_BITS
 
 # What the extended code of an error says when a page is not what was written.
@@ -233,6 +234,11 @@ class SqliteStore:
     def cursors(self, number: int) -> dict[str, int]:
         """Up to where the named readers of a fragment have read; -1: they lost their place."""
         return self._readers.of(number)
+
+    def readers(self) -> list[ReaderPlace]:
+        """All bulk readers of this store's fragments."""
+        with self._errors:
+            return list_readers(self._cursor, self._readers)
 
     def sweep(self, number: int, count: int) -> bool:
         """Remove some of what was kept for readers that have passed; True while there is more."""

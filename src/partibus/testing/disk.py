@@ -23,6 +23,7 @@ from partibus.broker.records import (
 )
 from partibus.store import StoreError, StoreInUse
 from partibus.store.memory import MemoryStore
+from partibus.store.readers import ReaderPlace
 
 
 class DiskCrashed(StoreError):
@@ -238,6 +239,10 @@ class SimulatedStore:
     def cursors(self, number: int) -> dict[str, int]:
         """Where the named readers of a fragment are."""
         return self._open().cursors(number)
+
+    def readers(self) -> list[ReaderPlace]:
+        """All bulk readers of the store's fragments."""
+        return self._open().readers()
 
     def sweep(self, number: int, count: int) -> bool:
         """Remove some of what was kept for readers."""

@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from partibus.broker.access import Right
 from partibus.broker.errors import InvalidArgument
+from partibus.management.bulk import listing
 from partibus.management.bulk.consuming import BulkConsuming
 from partibus.management.bulk.readers import BulkReaders
 from partibus.management.bulk.reading import BulkReading
@@ -35,6 +36,7 @@ ARROW = "application/vnd.apache.arrow.stream"
 def routes(service: Service) -> list[Route]:
     """The routes of the bulk doors."""
     return [
+        *listing.routes(service),
         *_reading(service),
         *_readers(service),
         *_consumers(service),

@@ -23,6 +23,7 @@ from partibus.broker.records import SubQueue
 from partibus.management.side_process import SideProcess
 from partibus.runtime.peers import Peer, ask
 from partibus.runtime.requests import Publish, Reply
+from partibus.store.staged import label
 from partibus.store.staging import NAME_MAX, NotStaged, Staging, check_name, files_of
 
 ATTEMPTS_MAX = 100_000
@@ -67,6 +68,7 @@ class BulkWriting:
             # A replay of what is published: nothing of it is needed.
             return {"fragments": {}}
         await asyncio.to_thread(staging.prepare, place, attempt)
+        await asyncio.to_thread(label, place, entity.id, writer)
         description = entity.description
         request = {
             "what": "stage",
