@@ -26,6 +26,7 @@ from partibus.gateway.websocket import WebSocket
 from partibus.management.health import health_of
 from partibus.management.server import HttpDoor
 from partibus.management.settings import HttpSettings
+from partibus.portal.pages import routes as portal_routes
 from partibus.runtime.clock import SystemClock
 from partibus.runtime.disk import ThreadDisk
 from partibus.runtime.node import Node, Placement
@@ -86,6 +87,7 @@ async def _run(settings: NodeSettings) -> None:
         store_paths=paths,
         staging=settings.data / STAGING_NAME,
         data=settings.data,
+        pages=portal_routes(),
     )
     await asyncio.to_thread(Staging(settings.data / STAGING_NAME).sweep, time.time() - STAGED_S_MAX)
     tls = Tls(settings.tls_cert, settings.tls_key)

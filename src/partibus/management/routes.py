@@ -6,9 +6,12 @@ The paths of entities come last, because they can be anything.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.routing import BaseRoute
 
 from partibus.broker.errors import Refusal
 from partibus.management import fragments, health, metrics, pipelines
@@ -21,11 +24,12 @@ from partibus.management.refusals import Refusals
 from partibus.store import StoreError
 
 
-def application(service: Service) -> Starlette:
-    """The whole door as an ASGI application."""
+def application(service: Service, pages: Sequence[BaseRoute] = ()) -> Starlette:
+    """The whole door as an ASGI application, with pages for people to look at."""
     refusals = Refusals(service.tracking)
     return Starlette(
         routes=[
+            *pages,
             *health.routes(service),
             *metrics.routes(service),
             *fragments.routes(service),

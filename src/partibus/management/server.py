@@ -14,6 +14,7 @@ import ssl
 from collections.abc import Sequence
 from pathlib import Path
 
+from starlette.routing import BaseRoute
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
@@ -56,6 +57,7 @@ class HttpDoor:
         store_paths: Sequence[Path] = (),
         staging: Path | None = None,
         data: Path | None = None,
+        pages: Sequence[BaseRoute] = (),
     ) -> None:
         self._loop = loop
         self._settings = settings
@@ -65,7 +67,7 @@ class HttpDoor:
         tracking = TrackingTexts(settings.namespace, settings.node, clock, node.entropy)
         self._side = SideProcess(store_paths)
         self.service = Service(node, settings, clock, tracking, self._side, staging, data)
-        self.application = application(self.service)
+        self.application = application(self.service, pages)
         self._config = Config(
             self.application,
             http=HttpConnection,

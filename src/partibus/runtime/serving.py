@@ -240,13 +240,14 @@ def announce(
     for name, port in (("tls_port", endpoints.tls_port), ("https_port", endpoints.https_port)):
         if port is not None:
             say(f"TLS only:          {'amqps' if name == 'tls_port' else 'https'}://{host}:{port}")
+    say(f"portal:            http://{host}:{endpoints.http_port}/")
     say(f"health:            http://{host}:{endpoints.http_port}/health")
     root = next((rule for rule in snapshot.rules_of() if rule.name == ROOT_RULE), None)
     if root is not None:
         say(f"connection string: {endpoints.connection_string(root.primary_key)}")
         say(f"the same in TLS:   {endpoints.tls_connection_string(root.primary_key)}")
     if settings.tls_cert is None:
-        say('to trust it:       eval "$(partibus env)", or see partibus cert --help')
+        say(f'to trust it:       eval "$(partibus env --data {settings.data})"')
     if pipelines:
         say(f"pipelines:         {pipelines} on Spark, started now (partibus pipeline list)")
     if settings.dev:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.routing import BaseRoute
 
 from partibus.management.calls import Service, route
-from partibus.management.operations import access_rules, exporting, purging, renaming
+from partibus.management.operations import access_rules, exporting, peeking, purging, renaming
 
 NAMESPACE = "/$partibus"
 ENTITY = "/$partibus/entities/{entity:path}"
@@ -15,6 +15,7 @@ def routes(service: Service) -> list[BaseRoute]:
     """All of them."""
     found: list[BaseRoute] = [
         route(service, f"{NAMESPACE}/configuration", {"GET": exporting.export}),
+        route(service, f"{ENTITY}/messages", {"GET": peeking.peek}),
         route(service, f"{ENTITY}/purge", {"POST": purging.empty}),
         route(service, f"{ENTITY}/rename", {"POST": renaming.rename}),
         route(service, f"{ENTITY}/swap", {"POST": renaming.swap}),
