@@ -5,7 +5,6 @@ Answered when it is durable. Where it goes, and whether it may, is the node's bu
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping
 
@@ -16,6 +15,7 @@ from partibus.broker.descriptions import Entity
 from partibus.broker.errors import InvalidArgument, InvalidOperation, MessageTooLarge, Refusal
 from partibus.broker.message import Incoming, read_message
 from partibus.broker.records import SubQueue
+from partibus.management.answers import Answer
 from partibus.management.calls import Call
 from partibus.management.messages.broker_properties import Outline, read_header, read_properties
 from partibus.management.messages.headers import read_user_headers
@@ -107,15 +107,6 @@ def _read(
 
 async def _stored(call: Call, entity: Entity, messages: list[Incoming]) -> None:
     """Returns when all of them are durable."""
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def sent(_: list[int], refusal: Refusal | None) -> None:
-        if done.done():
-            return
-        if refusal is None:
-            done.set_result(None)
-        else:
-            done.set_exception(refusal)
-
-    call.node.sender(entity).send([(0, messages)], sent)
-    await done
+    answer: Answer[list[int]] = Answer()
+    call.node.sender(entity).send([(0, messages)], answer.give)
+    await answer

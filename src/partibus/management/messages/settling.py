@@ -6,7 +6,6 @@ stands in the path for people.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from uuid import UUID
 
@@ -15,6 +14,7 @@ from starlette.responses import Response
 from partibus.broker.access import Right
 from partibus.broker.errors import MessageLockLost, MessageNotFound, Refusal
 from partibus.broker.settlement import ABANDON, COMPLETE, Settlement
+from partibus.management.answers import Answer
 from partibus.management.calls import Call
 from partibus.management.messages.headers import write_time
 from partibus.management.messages.places import place
@@ -34,17 +34,10 @@ async def renew(call: Call) -> Response:
     """Keep the message locked for another while."""
     entity, _ = place(call, Right.LISTEN)
     token = _token(call)
-    until: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-
-    def done(refused: dict[bytes, Refusal], until_ms: int) -> None:
-        if until.done():
-            return
-        if token in refused:
-            until.set_exception(_not_found(refused[token]))
-        else:
-            until.set_result(until_ms)
-
-    call.node.renew(entity, [token], done)
+    until: Answer[int] = Answer()
+    call.node.renew(
+        entity, [token], lambda refused, until_ms: until.give(until_ms, _why(refused, token))
+    )
     locked = {"LockedUntilUtc": write_time(await until)}
     return Response(headers={"BrokerProperties": json.dumps(locked)})
 
@@ -52,17 +45,10 @@ async def renew(call: Call) -> Response:
 async def _settle(call: Call, settlement: Settlement) -> Response:
     entity, _ = place(call, Right.LISTEN)
     token = _token(call)
-    settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def done(refused: dict[bytes, Refusal]) -> None:
-        if settled.done():
-            return
-        if token in refused:
-            settled.set_exception(_not_found(refused[token]))
-        else:
-            settled.set_result(None)
-
-    call.node.settle(entity, [token], settlement, done)
+    settled: Answer[None] = Answer()
+    call.node.settle(
+        entity, [token], settlement, lambda refused: settled.give(None, _why(refused, token))
+    )
     await settled
     return Response()
 
@@ -74,5 +60,7 @@ def _token(call: Call) -> bytes:
         raise MessageNotFound(f"'{call.part('token')}' is no lock token.") from None
 
 
-def _not_found(refusal: Refusal) -> Refusal:
+def _why(refused: dict[bytes, Refusal], token: bytes) -> Refusal | None:
+    """Why it was refused, if it was; over HTTP a lost lock is a message that is not there."""
+    refusal = refused.get(token)
     return MessageNotFound(str(refusal)) if isinstance(refusal, MessageLockLost) else refusal

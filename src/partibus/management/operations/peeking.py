@@ -7,14 +7,14 @@ nothing; none says that there are no more.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import math
 
 from starlette.responses import JSONResponse, Response
 
 from partibus.broker.access import Right
-from partibus.broker.errors import InvalidArgument, Refusal
+from partibus.broker.errors import InvalidArgument
+from partibus.management.answers import Answer
 from partibus.management.calls import Call
 from partibus.management.messages.broker_properties import write_properties
 from partibus.management.messages.delivering import body_of
@@ -41,18 +41,8 @@ async def peek(call: Call) -> Response:
         session=call.request.query_params.get("session"),
     )
     most = _number(call, "body", BODY_BYTES_MAX, BODY_BYTES_MAX)
-    found: asyncio.Future[list[Delivered]] = asyncio.get_running_loop().create_future()
-
-    def done(messages: list[Delivered], refusal: Refusal | None) -> None:
-        if found.done():
-            # Who asked has left.
-            return
-        if refusal is not None:
-            found.set_exception(refusal)
-        else:
-            found.set_result(messages)
-
-    numbered.peek(call.node, entity, subqueue, view, done)
+    found: Answer[list[Delivered]] = Answer()
+    numbered.peek(call.node, entity, subqueue, view, found.give)
     return JSONResponse({"messages": [_shown(each.payload, most) for each in await found]})
 
 
