@@ -55,7 +55,7 @@ COLLECT_AFTER = (100_000, 50, 100)
 
 def run_node(settings: NodeSettings) -> None:
     """Run one node until SIGTERM."""
-    start_logging(f"node-{settings.index}", settings.log_level)
+    start_logging(f"node-{settings.index}", settings.log_level, settings.log_format)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to answer.
     for inherited in (settings.status_fd, settings.lifeline_fd):
         os.set_inheritable(inherited, False)

@@ -58,6 +58,7 @@ class ServeSettings:
     # The emulator's well-known key and clients without any key are let in.
     dev: bool = False
     log_level: str = "info"
+    log_format: str = "text"
 
     @property
     def ports(self) -> dict[str, int]:

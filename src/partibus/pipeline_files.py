@@ -40,6 +40,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     # Where the modules of functions lie besides where Python looks anyway.
     python_path: str = ""
     log_level: str = "info"
+    log_format: str = "text"
 
 
 class Lag(msgspec.Struct, frozen=True):

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from partibus.engine.output import Output
 from partibus.gateway.connection import WRITE_BACKLOG_BYTES_MAX, WRITE_BUFFER_BYTES
 from partibus.gateway.pacing import HELD_BYTES_MAX
-from partibus.wire.performatives import Accepted
+from partibus.wire.performatives import Accepted, End
 
 PEEK_LOCK = {"snd_settle_mode": 0, "rcv_settle_mode": 1}
 Make = Callable[..., bytes]
@@ -80,6 +81,21 @@ def test_bytes_that_are_no_amqp_end_the_connection_and_nothing_else(world: Any) 
             world.loop.run_until_complete(asyncio.sleep(0))
         assert client.pipe.closed
     assert not world.connect().pipe.closed
+
+
+def test_who_breaks_the_protocol_is_told_where_to_look(
+    world: Any, client: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "partibus.runtime.tracking")
+    frames = Output()
+    frames.perform(77, End(None))
+    client.pipe.protocol.data_received(frames.take())
+    world.settle()
+    error = client.closed[0].error
+    assert error.condition == "amqp:not-allowed"
+    tracking_id = error.description.partition("TrackingId:")[2].partition(",")[0]
+    assert tracking_id
+    assert tracking_id in caplog.text
 
 
 def test_everything_a_client_says_may_come_in_one_read_or_byte_by_byte(

@@ -21,7 +21,7 @@ from partibus.config import (
     default_nodes,
 )
 from partibus.runtime.node_settings import read_node_settings
-from partibus.telemetry import LEVELS, start_logging
+from partibus.telemetry import LEVELS, LOG_FORMATS, start_logging
 
 
 @click.command("serve")
@@ -80,6 +80,13 @@ from partibus.telemetry import LEVELS, start_logging
     default="info",
     show_default=True,
 )
+@setting(
+    "--log-format",
+    "How log lines are written: for people, or one JSON object a line.",
+    type=click.Choice(LOG_FORMATS),
+    default="text",
+    show_default=True,
+)
 def serve_command(
     store_dir: tuple[Path, ...], tls_name: tuple[str, ...], nodes: int | None, **given: Any
 ) -> None:
@@ -90,7 +97,7 @@ def serve_command(
     # Here, because the nodes come through this module, too, and need none of it.
     from partibus.runtime.serving import serve
 
-    start_logging("supervisor", settings.log_level)
+    start_logging("supervisor", settings.log_level, settings.log_format)
     serve(settings, click.echo)
 
 

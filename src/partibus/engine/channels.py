@@ -74,6 +74,7 @@ class Channels:
         """End a session because of an error of the peer's; its end is then waited for."""
         session = endpoint.session
         if session.state is SessionState.ACTIVE:
+            error = self._output.told(error)
             session.end(error)
             session.state = SessionState.ENDED
             self._report(endpoint, error, events)

@@ -14,6 +14,7 @@ or close with the error and an event; no exception leaves this class for what a 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from mypy_extensions import i64
@@ -110,10 +111,21 @@ class Connection:
 
     @classmethod
     def server(
-        cls, open: Open, *, limits: Limits, now_ms: int, allow_no_sasl: bool = False
+        cls,
+        open: Open,
+        *,
+        limits: Limits,
+        now_ms: int,
+        allow_no_sasl: bool = False,
+        tracked: Callable[[Error], Error] | None = None,
     ) -> Connection:
-        """A connection somebody made to us; `open` is what we shall answer."""
-        return cls(open, limits=limits, now_ms=now_ms, is_server=True, allow_no_sasl=allow_no_sasl)
+        """A connection somebody made to us; `open` is what we shall answer.
+
+        `tracked` makes the errors by which a peer is told what it broke.
+        """
+        made = cls(open, limits=limits, now_ms=now_ms, is_server=True, allow_no_sasl=allow_no_sasl)
+        made._output.tracked = tracked
+        return made
 
     @classmethod
     def client(
@@ -412,6 +424,8 @@ class Connection:
 
     def _fail(self, error: Error, events: list[Event]) -> None:
         """End the connection because of an error of the peer's."""
+        if self.phase in (Phase.RUNNING, Phase.OPEN):
+            error = self._output.told(error)
         if self.phase is Phase.RUNNING:
             self._output.perform(0, Close(error))
         elif self.phase is Phase.OPEN:

@@ -155,6 +155,7 @@ class Endpoint:
 
     def fail_link(self, link: AnyLink, error: Error, events: list[Event]) -> None:
         """Detach a link because of an error of the peer's."""
+        error = self.session.output.told(error)
         link.detach(error)
         self._forget(link)
         if not link.reported:

@@ -6,12 +6,14 @@ the driver takes all of it after every call, and senders look at `size` before t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from librt.strings import BytesWriter
 
 from partibus.wire.composites import compose
 from partibus.wire.frames import FRAME_AMQP, FRAME_SIZE_MIN, write_frame
+from partibus.wire.performatives import Error
 
 # A buffer of this size is used again: growing a new one for every write costs page faults. A
 # larger one is given back, so that thousands of idle connections do not hold on to their peaks.
@@ -21,16 +23,22 @@ _KEPT_MAX: Final = 65536
 class Output:
     """Bytes to be sent, and the largest frame the peer takes."""
 
-    __slots__ = ("frame_size_max", "writer")
+    __slots__ = ("frame_size_max", "tracked", "writer")
 
     def __init__(self) -> None:
         self.writer: BytesWriter = BytesWriter()
         self.frame_size_max: int = FRAME_SIZE_MIN
+        # How the driver wants errors of the peer's told; None: as they are.
+        self.tracked: Callable[[Error], Error] | None = None
 
     @property
     def size(self) -> int:
         """Bytes that wait to be taken."""
         return len(self.writer)
+
+    def told(self, error: Error) -> Error:
+        """An error of the peer's as it is told."""
+        return error if self.tracked is None else self.tracked(error)
 
     def perform(self, channel: int, performative: Any) -> None:
         """Append a frame with this performative."""

@@ -42,7 +42,9 @@ class Call:
         """Answer that it was not done, and why."""
         properties: dict[str, object] = {
             "statusCode": Int(refusal.status),
-            "statusDescription": self.carrier.tracking.text(str(refusal), self.entity.name),
+            "statusDescription": self.carrier.tracking.text(
+                str(refusal), self.entity.name, code=refusal.condition
+            ),
             "errorCondition": Symbol(refusal.condition),
         }
         self._respond(properties, {})

@@ -51,7 +51,8 @@ def answer_cbs(carrier: Carrier, request: Request, origin: RequestLink) -> None:
         _put_token(carrier, request)
         status, text = 202, "Accepted"
     except Refusal as refusal:
-        status, text = refusal.status, carrier.tracking.text(str(refusal))
+        status = refusal.status
+        text = carrier.tracking.text(str(refusal), code=status)
         if status in (400, 401):
             _count_bad_token(carrier, str(refusal))
     properties = {"status-code": Int(status), "status-description": text}

@@ -85,6 +85,7 @@ class GatewayConnection(asyncio.Protocol):
             limits=LIMITS,
             now_ms=self._now_ms,
             allow_no_sasl=settings.dev,
+            tracked=tracking.of_peer,
         )
         self._transport: asyncio.Transport | None = None
         # Dicts as ordered sets: those to be flushed, and those whose session was full.

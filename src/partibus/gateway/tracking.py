@@ -25,7 +25,11 @@ class Tracking:
 
     def error(self, condition: str, sentence: str, entity: str = "") -> Error:
         """An AMQP error with this condition."""
-        return Error(condition, self.text(sentence, entity), None)
+        return Error(condition, self.text(sentence, entity, code=condition), None)
+
+    def of_peer(self, error: Error) -> Error:
+        """The error by which the engine ends what a peer has broken, to be found again, too."""
+        return self.error(error.condition, error.description or "")
 
     def error_of(self, refusal: Refusal, entity: str = "") -> Error:
         """The AMQP error that a refusal is told as."""

@@ -101,7 +101,7 @@ class Refusals:
 
     def _response(self, status: int, subcode: int, text: str) -> Response:
         sentence = text if text.endswith(".") else f"{text}."
-        detail = self._tracking.text(f"SubCode={subcode}. {sentence}")
+        detail = self._tracking.text(f"SubCode={subcode}. {sentence}", code=status)
         content = error_body(status, detail)
         headers = {"retry-after": "1"} if status == 503 else None
         return Response(content, status, headers, "application/xml; charset=utf-8")

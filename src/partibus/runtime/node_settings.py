@@ -39,6 +39,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     tls_key: Path
     dev: bool = False
     log_level: str = "info"
+    log_format: str = "text"
 
 
 def write_node_settings(settings: NodeSettings) -> str:

@@ -60,6 +60,7 @@ def write_pipelines(
             connection_string=endpoints.connection_string(key, PIPELINES_RULE),
             python_path=str(settings.config.absolute().parent),
             log_level=settings.log_level,
+            log_format=settings.log_format,
         )
     )
 

@@ -99,6 +99,7 @@ def serve(settings: ServeSettings, say: Say) -> None:
                     tls_key=tls_key,
                     dev=settings.dev,
                     log_level=settings.log_level,
+                    log_format=settings.log_format,
                 )
                 return [sys.executable, "-m", "partibus", "node", write_node_settings(node)]
 

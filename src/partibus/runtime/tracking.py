@@ -1,16 +1,21 @@
 """Texts of errors that say where and when to look, for both doors.
 
 Every text ends with a tracking id, the system tracker and a timestamp, as the service's do;
-support tools and people search for them. Nothing is decided here.
+support tools and people search for them. The same id stands in the log line of the refusal.
+Nothing is decided here.
 """
 
 from __future__ import annotations
 
+import logging
 from datetime import UTC, datetime
 from typing import Protocol
 from uuid import UUID
 
 from partibus.runtime.entropy import Entropy
+from partibus.telemetry import Rationed
+
+log = logging.getLogger(__name__)
 
 
 class Now(Protocol):
@@ -23,13 +28,14 @@ class Now(Protocol):
 class TrackingTexts:
     """Makes tracking ids and texts for the doors of one node."""
 
-    __slots__ = ("_clock", "_entropy", "_namespace", "_node")
+    __slots__ = ("_clock", "_entropy", "_log", "_namespace", "_node")
 
     def __init__(self, namespace: str, node: int, clock: Now, entropy: Entropy) -> None:
         self._namespace = namespace
         self._node = node
         self._clock = clock
         self._entropy = entropy
+        self._log = Rationed(log)
 
     def new_id(self) -> str:
         """A tracking id of its own: `<guid>_G<node>`."""
@@ -40,11 +46,16 @@ class TrackingTexts:
         """The name under which a connection's end is known to its peer."""
         return f"{self._entropy.take(16).hex()}_G{self._node}"
 
-    def text(self, sentence: str, entity: str = "") -> str:
-        """The sentence with what is needed to find its occasion again."""
+    def text(self, sentence: str, entity: str = "", *, code: str | int = "") -> str:
+        """The sentence of a refusal with what is needed to find it again, in the log, too."""
+        tracking_id = self.new_id()
         system = f"{self._namespace}:Queue:{entity}" if entity else "gateway"
+        self._log.info(
+            "request refused tracking_id=%s code=%s entity=%s: %s",
+            tracking_id, code, entity, sentence,
+        )  # fmt: skip
         at = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
         return (
-            f"{sentence} TrackingId:{self.new_id()}, SystemTracker:{system}, "
+            f"{sentence} TrackingId:{tracking_id}, SystemTracker:{system}, "
             f"Timestamp:{at:%Y-%m-%dT%H:%M:%S}"
         )

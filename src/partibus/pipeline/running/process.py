@@ -49,7 +49,7 @@ def run_pipelines(data: Path, status_fd: int, lifeline_fd: int) -> int:
     declared = files.declared()
     if declared is None:
         return 0
-    start_logging("pipelines", declared.log_level)
+    start_logging("pipelines", declared.log_level, declared.log_format)
     # What Spark, Java and functions print is for the log: standard output is the supervisor's.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     for inherited in (status_fd, lifeline_fd):
