@@ -173,12 +173,16 @@ class TopicFragment(Fragment):
         """Refuse what does not fit. Every copy counts; what went is noticed when it is full."""
         quota = self.settings.max_size_mb * MEGABYTE
         if self._held < 0 or self._held + size > quota:
-            self._held = self.counters.bytes + self._circle().held()
+            self._held = self.held_bytes()
         if self._held + size > quota:
             raise QuotaExceeded(
                 f"The fragment of the topic and of its subscriptions holds {self._held} of {quota} "
                 f"bytes; {size} more do not fit. Receive messages, or make the topic larger."
             )
+
+    def held_bytes(self) -> int:
+        """What the fragment holds with all copies in its subscriptions, of which each counts."""
+        return self.counters.bytes + self._circle().held()
 
     def _hold(self, size: int) -> None:
         if self._held >= 0:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from partibus.broker.records import FragmentKey, SubQueue
+from partibus.broker.topic_fragment import TopicFragment
 from partibus.runtime.clock import Clock
 from partibus.runtime.counting import EntityCounts, FragmentCounts, write_counts
 from partibus.runtime.driver import Driver
@@ -75,6 +76,11 @@ def _counts(driver: Driver, key: FragmentKey) -> FragmentCounts:
         for subqueue, each in by_subqueue.items()
         if (fragment := driver.fragments.get(each)) is not None
     }
+    size = sum(each.bytes for each in found.values())
+    whole = driver.fragments.get(key)
+    if isinstance(whole, TopicFragment):
+        # A topic holds what its subscriptions hold, in its quota and here.
+        size += whole.held_bytes() - whole.counters.bytes
     active = found.get(SubQueue.ACTIVE)
     dead = found.get(SubQueue.DEAD_LETTER)
     leaving = found.get(SubQueue.TRANSFER)
@@ -88,5 +94,5 @@ def _counts(driver: Driver, key: FragmentKey) -> FragmentCounts:
         dead_letters=dead.active + dead.deferred if dead else 0,
         transfer_dead_letters=lost.active + lost.deferred if lost else 0,
         transfers=leaving.active if leaving else 0,
-        size=sum(each.bytes for each in found.values()),
+        size=size,
     )

@@ -17,6 +17,7 @@ from azure.servicebus.management import (
     AuthorizationRule,
     CorrelationRuleFilter,
     FalseRuleFilter,
+    RuleProperties,
     ServiceBusAdministrationClient,
     SqlRuleAction,
     SqlRuleFilter,
@@ -111,6 +112,48 @@ def test_M2_counts_are_those_of_all_fragments_on_all_nodes(
     assert found.created_at_utc is not None
     assert found.created_at_utc > began
     assert admin.get_queue("admin-counts").availability_status == "Available"
+
+
+def test_M2_a_topic_is_as_large_as_what_its_subscriptions_hold_on_all_nodes(
+    admin: ServiceBusAdministrationClient, live_namespace: LiveBroker
+) -> None:
+    for name, partitioned in (("admin-held", False), ("admin-held-spread", True)):
+        admin.create_topic(name, enable_partitioning=partitioned)
+        for subscription in ("all", "dead"):
+            admin.create_subscription(name, subscription)
+        admin.create_subscription(name, "none")
+        admin.update_rule(name, "none", _never(admin, name))
+        assert admin.get_topic_runtime_properties(name).size_in_bytes == 0
+        with ServiceBusClient.from_connection_string(live_namespace.connection_string) as client:
+            with client.get_topic_sender(name) as sender:
+                for number in range(20):
+                    message = ServiceBusMessage(b"x" * 1000, partition_key=str(number))
+                    sender.send_messages(message)
+                later = datetime.now(UTC) + timedelta(hours=1)
+                sender.schedule_messages([ServiceBusMessage(b"x" * 1000) for _ in range(3)], later)
+            with client.get_subscription_receiver(name, "dead") as receiver:
+                # Dead letters are held, too; what is completed is not.
+                dead, done = receiver.receive_messages(2, max_wait_time=5)
+                receiver.dead_letter_message(dead)
+                receiver.complete_message(done)
+        found = admin.get_topic_runtime_properties(name)
+        assert 42_000 < (found.size_in_bytes or 0) < 55_000
+        assert (found.subscription_count, found.scheduled_message_count) == (3, 3)
+        (listed,) = [each for each in admin.list_topics_runtime_properties() if each.name == name]
+        assert listed.size_in_bytes == found.size_in_bytes
+        counts = admin.get_subscription_runtime_properties(name, "dead")
+        assert (counts.active_message_count, counts.dead_letter_message_count) == (18, 1)
+        admin.delete_subscription(name, "all")
+        left = admin.get_topic_runtime_properties(name)
+        assert 22_000 < (left.size_in_bytes or 0) < 30_000
+        assert left.subscription_count == 2
+        admin.delete_topic(name)
+
+
+def _never(admin: ServiceBusAdministrationClient, topic: str) -> RuleProperties:
+    rule = admin.get_rule(topic, "none", "$Default")
+    rule.filter = FalseRuleFilter()
+    return rule
 
 
 def test_A2_A3_lists_are_complete_over_pages(admin: ServiceBusAdministrationClient) -> None:
