@@ -15,6 +15,7 @@ from partibus.broker.records import SubQueue
 from partibus.gateway.bindings import Carrier
 from partibus.gateway.dialogue import Request, RequestLink
 from partibus.gateway.outcomes import as_optional_text
+from partibus.runtime.spans import Asked
 from partibus.wire.values import Int, Symbol
 
 TRACKING_ID = "com.microsoft:tracking-id"
@@ -33,6 +34,8 @@ class Call:
     subqueue: SubQueue
     request: Request
     origin: RequestLink
+    # Where this process is traced.
+    span: Asked | None = None
 
     def answer(self, body: dict[str, object], status: int = 200, text: str = "OK") -> None:
         """Answer that it was done."""
@@ -50,6 +53,8 @@ class Call:
         self._respond(properties, {})
 
     def _respond(self, properties: dict[str, object], body: dict[str, object]) -> None:
+        if self.span is not None:
+            self.span.end(int(properties["statusCode"]))  # type: ignore[call-overload]
         tracking = self.request.text(TRACKING_ID)
         if tracking is not None:
             properties[TRACKING_ID] = tracking

@@ -71,6 +71,7 @@ class Consumer(Binding):
         attach = link.peer_attach
         self._settled = attach is not None and attach.snd_settle_mode == 1
         mode = ReceiveMode.RECEIVE_AND_DELETE if self._settled else ReceiveMode.PEEK_LOCK
+        self._spans = carrier.node.spans
         self._receiver = self._receive(entity, subqueue, mode)
         self._surplus: list[tuple[bytes, bytes]] = []
         self._draining = False
@@ -121,6 +122,8 @@ class Consumer(Binding):
             tokens = [message.token for message in messages]
             self._carrier.node.settle(self._entity, tokens, RELEASE, _ignore)
             return
+        if self._spans is not None:
+            self._spans.delivering(self._entity.name, messages)
         tagged = [(message.token, message.payload) for message in messages]
         if self._surplus or len(tagged) > link.credit:
             self._surplus += tagged
@@ -204,6 +207,9 @@ class Consumer(Binding):
         self._carrier.hold(SETTLEMENT_BYTES * len(handed))
         tokens = [token for _, token in handed]
         done = self._when_settled(handed, echo)
+        if self._spans is not None:
+            name = settlement.outcome.name.lower()
+            done = self._spans.settling(self._entity.name, name, len(tokens), done)
         self._carrier.node.settle(self._entity, tokens, settlement, done, self.lock_lost)
 
     def _when_settled(self, handed: Handed, echo: object) -> Callable[[dict[bytes, Refusal]], None]:

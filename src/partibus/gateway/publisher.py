@@ -58,6 +58,7 @@ class Publisher(Binding):
         self._entity = entity
         self._sender: Sends = sender or carrier.node.sender(entity)
         self._new_id = carrier.node.entropy.message_id
+        self._spans = carrier.node.spans
         # Payload sizes of what is not durable yet, by delivery-id.
         self._sizes: dict[int, int] = {}
         self._accepted: list[int] = []
@@ -135,7 +136,10 @@ class Publisher(Binding):
 
     def _send(self, items: list[Item], settled: bool) -> None:
         if items:
-            self._sender.send(items, self._stored_unasked if settled else self._stored)
+            sent: Sent = self._stored_unasked if settled else self._stored
+            if self._spans is not None:
+                sent = self._spans.sending(self._entity.name, items, sent)
+            self._sender.send(items, sent)
 
     def _stored(self, delivery_ids: list[int], refusal: Refusal | None) -> None:
         self._stored_unasked(delivery_ids, refusal)

@@ -50,6 +50,11 @@ def answer_management(
     call = Call(carrier, entity, subqueue, request, origin)
     name = request.text("operation")
     operation = OPERATIONS.get(name or "")
+    spans = carrier.node.spans
+    if spans is not None:
+        # A name that is none of ours could be anything.
+        known = "unknown" if operation is None or name is None else name
+        call.span = spans.asked(known, entity.name, request.properties)
     try:
         if operation is None:
             raise NotImplementedHere(f"The operation '{name}' is not available here.")

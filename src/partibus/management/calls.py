@@ -130,6 +130,13 @@ def route(service: Service, path: str, handlers: Mapping[str, Handler]) -> Route
         handler = handlers.get(method)
         if handler is None:
             raise MethodNotAllowed(request.method, tuple(handlers))
-        return await handler(Call(request, service))
+        call = Call(request, service)
+        spans = service.node.spans
+        if spans is None:
+            return await handler(call)
+        with spans.answering(method, path, request.headers) as span:
+            response = await handler(call)
+            span.answered(response.status_code)
+            return response
 
     return Route(path, answer, methods=METHODS)

@@ -39,6 +39,7 @@ from partibus.runtime.requests import Count, Delivered, Renew, Reply, Request, S
 from partibus.runtime.sending import EntityMoved, Lane, Pending, Sender
 from partibus.runtime.session_listing import SessionLists
 from partibus.runtime.settling import LOCK_LOST, Group, ask_stores
+from partibus.runtime.spans import Spans, spans_of_process
 from partibus.runtime.topics import Subscribed
 from partibus.store import Store, StoreError
 from partibus.store.catalog import Catalog, Snapshot
@@ -155,6 +156,8 @@ class Node:
         self.host.measured.totals["hop_bytes"] = lambda: self._hop_bytes
         self._idleness = Idleness(self)
         self.host.forwarder = Forwarder(self)
+        # None unless this process is traced.
+        self.spans: Spans | None = spans_of_process()
         # What clients change in the catalog goes through here.
         self.changes = CatalogChanges(catalog, self._catalog_written)
 
