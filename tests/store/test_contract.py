@@ -10,6 +10,7 @@ import pytest
 
 from partibus.store.memory import MemoryStore
 from partibus.store.sqlite import SqliteStore
+from partibus.testing.block_contracts import check_blocks
 from partibus.testing.contracts import MakeStore, check_store, made_changes
 from partibus.testing.copy_contracts import check_copies
 from partibus.testing.disk import SimulatedDisk
@@ -45,6 +46,12 @@ def places(tmp_path: Path) -> Callable[[], MakeStore]:
         return lambda: SqliteStore(path, "test")
 
     return place
+
+
+def test_S1_a_store_keeps_blocks_as_it_keeps_messages(places: Callable[[], MakeStore]) -> None:
+    for store in (MemoryStore(), SimulatedDisk().open(), places()()):
+        check_blocks(store)
+        store.close()
 
 
 def test_a_store_keeps_sessions_and_their_states(places: Callable[[], MakeStore]) -> None:

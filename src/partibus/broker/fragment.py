@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from partibus.broker.appending import leave_to_disk, place
+from partibus.broker.blocks import Block
 from partibus.broker.deadletter import (
     EXPIRED_REASON,
     EXPIRED_TEXT,
@@ -105,12 +107,11 @@ class Fragment:
 
     def committed(self, changes: Changes) -> bool:
         """These changes are durable: show what they made visible. True if there is any."""
-        shown = False
         added = changes.added
         if self._aside:
             self._aside.difference_update(changes.removed)
-            self._aside.difference_update(entry.position for entry in changes.updated)
-            self._aside.difference_update(entry.position for entry in changes.rewritten)
+            changed = changes.updated + changes.rewritten
+            self._aside.difference_update(entry.position for entry in changed)
         if self._unwanted:
             for position in changes.removed:
                 self._unwanted.pop(position, None)
@@ -118,9 +119,11 @@ class Fragment:
         if changes.due_ms:
             # Scheduled messages wait on disk for their time.
             added = [entry for entry in added if entry.state == State.ACTIVE]
-        if added:
+        if changes.blocks:
+            leave_to_disk(self.window, added, changes.blocks)
+        elif added:
             self.window.arrived(added)
-            shown = True
+        shown = bool(added or changes.blocks)
         for entries in (changes.updated, changes.rewritten):
             for entry in entries:
                 if entry.state == State.ACTIVE:
@@ -173,17 +176,9 @@ class Fragment:
                 ttl_ms = default_ttl_ms
             expires_ms = now_ms + ttl_ms if ttl_ms < FOREVER_MS else 0
             entry = Entry(
-                position,
-                high | position,
-                message.bare,
-                message.kept,
-                message.kept_count,
-                now_ms,
-                expires_ms,
-                0,
-                0,
-                message.session,
-            )
+                position, high | position, message.bare, message.kept, message.kept_count, now_ms,
+                expires_ms, 0, 0, message.session,
+            )  # fmt: skip
             added.append(entry)
             position += 1
             if message.due_ms > now_ms:
@@ -201,6 +196,11 @@ class Fragment:
         if messages and messages[0].passage is not None:
             note_passages(messages, added)
         return first
+
+    def append(self, block: Block, now_ms: int) -> None:
+        """Take in messages that were written in bulk; they stay on disk until they are wanted."""
+        self.check_room(len(block.content))
+        place(block, self._stage(), self.counters, self.settings.default_ttl_ms, now_ms)
 
     def check_room(self, size: int) -> None:
         """Refuse what does not fit: dead letters take room as well."""

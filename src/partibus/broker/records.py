@@ -11,6 +11,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
+from partibus.broker.blocks import Block
+
 # A position is a counter within a fragment. In a store's file it shares one 64-bit key with the
 # fragment's number: 19 bits of number, 44 of position (17 million million messages a fragment).
 POSITION_BITS = 44
@@ -62,23 +64,9 @@ class Entry:
     """
 
     __slots__ = (
-        "bare",
-        "deliveries",
-        "due_ms",
-        "enqueued_ms",
-        "expires_ms",
-        "hops",
-        "kept",
-        "kept_count",
-        "locked_until_ms",
-        "origin",
-        "position",
-        "sequence",
-        "session",
-        "source",
-        "state",
-        "token",
-    )
+        "bare", "deliveries", "due_ms", "enqueued_ms", "expires_ms", "hops", "kept", "kept_count",
+        "locked_until_ms", "origin", "position", "sequence", "session", "source", "state", "token",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -338,12 +326,14 @@ class Changes:
     `outbox` says where messages of a transfer queue go, by their positions, and `marks` up to
     which position this fragment has taken messages from transfer queues; `produced` how far the
     batch of a bulk writer has come, by its name; `published` is what a topic passes on, and the
-    copies are `added` to the fragments of its subscriptions, by the same commit.
+    copies are `added` to the fragments of its subscriptions, by the same commit; `blocks` are new
+    messages too, written in bulk.
     """
 
     __slots__ = (
-        "added", "counters", "created", "due_ms", "expires_ms", "key", "marks", "number", "outbox",
-        "produced", "published", "removed", "rewritten", "shares", "sighted", "states", "updated",
+        "added", "blocks", "counters", "created", "due_ms", "expires_ms", "key", "marks", "number",
+        "outbox", "produced", "published", "removed", "rewritten", "shares", "sighted", "states",
+        "updated",
     )  # fmt: skip
 
     def __init__(self, number: int, key: FragmentKey, created: bool) -> None:
@@ -352,6 +342,7 @@ class Changes:
         # The fragment is new: its row is made by this commit (fragments are made lazily).
         self.created = created
         self.added: list[Entry] = []
+        self.blocks: list[Block] = []
         self.removed: list[int] = []
         self.updated: list[Entry] = []
         self.rewritten: list[Entry] = []

@@ -68,6 +68,12 @@ class Window:
         self.gap_from = max(held, self.gap_from)
         self.gap_to = max(last, self.gap_to)
 
+    def left(self, after: int, last: int) -> None:
+        """Newly committed entries with after < position <= last were left to the disk."""
+        if self.gap_to <= self.gap_from:
+            self.gap_from = max(self.gap_from, after)
+        self.gap_to = max(self.gap_to, last)
+
     def loaded(self, entries: list[Entry], complete: bool, last: int = 0) -> None:
         """What was read from the gap's beginning; `complete` where nothing lies behind it.
 

@@ -10,17 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from partibus.broker.errors import FragmentUnavailable, Refusal
+from partibus.broker.blocks import Block
+from partibus.broker.errors import FragmentUnavailable, InvalidOperation, Refusal
 from partibus.broker.fragment import Fragment
 from partibus.broker.message import Incoming
 from partibus.runtime.clock import Clock
 from partibus.runtime.driver import Driver
 from partibus.runtime.requests import Publish, Reply, refused
 from partibus.store import Store, StoreError
-from partibus.store.staging import StagedReader
+from partibus.store.staging import Staged, StagedReader
 
 # Publications that a node carries out at a time.
 PUBLICATIONS_MAX = 64
+# Blocks are left to the disk; what is small goes where receivers find it without a look there.
+BLOCK_MIN = 256
 
 Answer = Callable[[Reply], None]
 # A writer's batches go into a fragment one after the other.
@@ -80,12 +83,12 @@ class _Publication:
         self._published = published if batch == request.batch else 0
         skip = self._published
         for path, count in request.files:
-            self._files.append(StagedReader(Path(path), min(skip, count)))
+            self._files.append(StagedReader(Path(path), request.partition, min(skip, count)))
             skip -= min(skip, count)
         self._next()
 
     def _next(self) -> None:
-        def work(_: Store) -> list[Incoming] | str:
+        def work(_: Store) -> Staged | str:
             try:
                 while self._files:
                     messages = self._files[0].next()
@@ -99,7 +102,7 @@ class _Publication:
 
         self._driver.read(work, self._stage)
 
-    def _stage(self, found: list[Incoming] | str, refusal: Refusal | None) -> None:
+    def _stage(self, found: Staged | str, refusal: Refusal | None) -> None:
         if isinstance(found, str):
             refusal = FragmentUnavailable(found)
         elif refusal is None and not self._driver.has(self._fragment):
@@ -107,7 +110,7 @@ class _Publication:
         if refusal is not None:
             self._answer(refused(refusal))
             return
-        assert isinstance(found, list)
+        assert not isinstance(found, str)
         if not found:
             self._answer(Reply(number=self._published))
             return
@@ -116,9 +119,9 @@ class _Publication:
         except Refusal as error:
             self._answer(refused(error))
 
-    def _take_in(self, messages: list[Incoming]) -> None:
+    def _take_in(self, found: Staged) -> None:
         driver, fragment, request = self._driver, self._fragment, self._request
-        progress = self._published + len(messages)
+        progress = self._published + len(found)
 
         def stage(fresh: list[Incoming]) -> None:
             if fresh:
@@ -133,8 +136,17 @@ class _Publication:
             self._published = progress
             self._next()
 
-        if fragment.settings.requires_duplicate_detection:
-            driver.duplicates.admit(fragment, messages, stage, durable)
+        if isinstance(found, Block):
+            if type(fragment) is not Fragment or fragment.settings.requires_duplicate_detection:
+                raise InvalidOperation("Only a plain queue takes messages that nobody looks at.")
+            if len(found) < BLOCK_MIN:
+                found = found.messages()
+        if isinstance(found, Block):
+            fragment.append(found, self._clock.now_ms())
+            stage([])
+            driver.when_durable(durable)
+        elif fragment.settings.requires_duplicate_detection:
+            driver.duplicates.admit(fragment, found, stage, durable)
         else:
-            stage(messages)
+            stage(found)
             driver.when_durable(durable)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from heapq import nsmallest
 from itertools import islice
 
+from partibus.broker.appending import added_entries
 from partibus.broker.records import (
     Bucket,
     Changes,
@@ -123,7 +124,7 @@ class MemoryStore:
                 self._fragments[changes.number] = _Fragment(changes.key)
             fragment = self._fragments[changes.number]
             fragment.counters = changes.counters.copy()
-            for entry in changes.added:
+            for entry in added_entries(changes, SEQUENCE_BITS):
                 fragment.keep(entry)
                 if entry.position > fragment.last:
                     fragment.order.append(entry.position)
@@ -348,7 +349,7 @@ class MemoryStore:
             keys.add(changes.key)
             present = fragment.entries if fragment else {}
             last = fragment.last if fragment else 0
-            for entry in changes.added:
+            for entry in added_entries(changes, SEQUENCE_BITS):
                 is_reserved = entry.state == State.SCHEDULED and entry.position not in present
                 assert is_reserved or entry.position > last, f"{entry.position} after {last}"
                 last = max(last, entry.position)
@@ -375,21 +376,10 @@ def _within(entries: Iterator[Entry], count: int, size: int) -> list[Entry]:
 def duplicate(entry: Entry) -> Entry:
     """The entry as a store keeps it: everything but its lock."""
     return Entry(
-        entry.position,
-        entry.sequence,
-        entry.bare,
-        entry.kept,
-        entry.kept_count,
-        entry.enqueued_ms,
-        entry.expires_ms,
-        entry.deliveries,
-        entry.state,
-        entry.session,
-        entry.due_ms,
-        entry.origin,
-        entry.hops,
-        entry.source,
-    )
+        entry.position, entry.sequence, entry.bare, entry.kept, entry.kept_count,
+        entry.enqueued_ms, entry.expires_ms, entry.deliveries, entry.state, entry.session,
+        entry.due_ms, entry.origin, entry.hops, entry.source,
+    )  # fmt: skip
 
 
 def _change(kept: Entry, entry: Entry) -> None:

@@ -1,9 +1,9 @@
 """Messages that were written in bulk and are not published yet: files beside the stores.
 
-A writer stages a batch in attempts; each attempt leaves one file for each fragment it has messages
-for. Which attempts count is decided once, by whoever first links the manifest of the batch; from
-then on every replay of the decision finds the same. What is published of a fragment is recorded in
-its store, in the same commits as the messages; here are only the files.
+A writer stages a batch in attempts; each attempt leaves one file. Which attempts count is decided
+once, by whoever first links the manifest of the batch; from then on every replay of the decision
+finds the same. What is published of a fragment is recorded in its store, in the same commits as the
+messages; here are only the files.
 """
 
 from __future__ import annotations
@@ -13,25 +13,36 @@ import json
 import os
 import re
 import shutil
+import struct
 import zlib
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from partibus.broker.blocks import Block
 from partibus.broker.message import Incoming
 from partibus.store import StoreDamaged, StoreError
 
 STAGING_NAME = "staging"
 # What one commit publishes: large enough to cost little, small enough to let others through.
-CHUNK_MESSAGES = 1024
+CHUNK_MESSAGES = 2048
 CHUNK_BYTES = 1024 * 1024
 NAME_MAX = 128
 
 _MANIFEST = "manifest.json"
 _DONE = "done.json"
-_HEAD = 12
+# What a file begins with. Before, an attempt had a file for each fragment.
+_MAGIC = b"PBSTAGE2"
+# Of a chunk: size, count, checksum, fragment, and whether it is one of messages or a block.
+_HEAD = struct.Struct(">IIIHH")
+_MESSAGES = 0
+_BLOCK = 1
+_ROW_BYTES = 8
+
+Staged = list[Incoming] | Block
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Incoming]).decode
@@ -42,35 +53,49 @@ class NotStaged(Exception):
 
 
 class StagedWriter:
-    """One file: messages of one attempt for one fragment, in chunks with checksums."""
+    """One file: the messages of one attempt, in chunks with checksums, each for one fragment."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         # A piece may be sent again while its first sending is still worked on.
         self._new = path.with_name(f"{path.name}.{os.urandom(8).hex()}.new")
         self._file = self._new.open("wb")
-        self._chunk: list[Incoming] = []
-        self._size = 0
-        self.count = 0
+        self._file.write(_MAGIC)
+        self._chunks: dict[int, list[Incoming]] = {}
+        self._sizes: dict[int, int] = {}
+        # How many messages each fragment gets.
+        self.counts: dict[int, int] = {}
 
-    def add(self, message: Incoming) -> None:
+    def add(self, fragment: int, message: Incoming) -> None:
         """Stage one more."""
-        self._chunk.append(message)
-        self._size += len(message.bare) + len(message.kept)
-        self.count += 1
-        if len(self._chunk) >= CHUNK_MESSAGES or self._size >= CHUNK_BYTES:
-            self._flush()
+        chunk = self._chunks.setdefault(fragment, [])
+        chunk.append(message)
+        size = self._sizes.get(fragment, 0) + len(message.bare) + len(message.kept)
+        self._sizes[fragment] = size
+        if len(chunk) >= CHUNK_MESSAGES or size >= CHUNK_BYTES:
+            self._flush(fragment)
 
-    def _flush(self) -> None:
-        content = _encode(self._chunk)
-        head = (len(content), len(self._chunk), zlib.crc32(content))
-        self._file.write(b"".join(each.to_bytes(4, "big") for each in head) + content)
-        self._chunk, self._size = [], 0
+    def append(self, fragment: int, block: Block) -> None:
+        """Stage a block behind what there is for its fragment."""
+        if self._chunks.get(fragment):
+            self._flush(fragment)
+        self._write(fragment, _BLOCK, len(block), block.rows.tobytes() + block.content)
+
+    def _flush(self, fragment: int) -> None:
+        chunk = self._chunks.pop(fragment)
+        self._sizes[fragment] = 0
+        self._write(fragment, _MESSAGES, len(chunk), _encode(chunk))
+
+    def _write(self, fragment: int, kind: int, count: int, content: bytes) -> None:
+        head = _HEAD.pack(len(content), count, zlib.crc32(content), fragment, kind)
+        self._file.write(head)
+        self._file.write(content)
+        self.counts[fragment] = self.counts.get(fragment, 0) + count
 
     def finish(self) -> None:
         """Make the file durable under its name."""
-        if self._chunk:
-            self._flush()
+        for fragment in list(self._chunks):
+            self._flush(fragment)
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
@@ -83,26 +108,31 @@ class StagedWriter:
 
 
 class StagedReader:
-    """The chunks of one file, from a message on."""
+    """The chunks of one file that are for one fragment, from a message on."""
 
-    def __init__(self, path: Path, skip: int = 0) -> None:
+    def __init__(self, path: Path, fragment: int, skip: int = 0) -> None:
         self._path = path
+        self._fragment = fragment
         self._skip = skip
-        self._offset = 0
+        self._offset = len(_MAGIC)
 
-    def next(self) -> list[Incoming]:
+    def next(self) -> Staged:
         """The next messages; none: that was all. Chunks that are skipped are not read."""
         try:
             with self._path.open("rb") as file:
+                if file.read(len(_MAGIC)) != _MAGIC:
+                    raise StoreDamaged(f"{self._path.name} is not a file of staged messages")
                 while True:
                     file.seek(self._offset)
-                    head = file.read(_HEAD)
+                    head = file.read(_HEAD.size)
                     if not head:
                         return []
-                    size, count, checksum = (
-                        int.from_bytes(head[at : at + 4], "big") for at in (0, 4, 8)
-                    )
-                    self._offset += _HEAD + size
+                    if len(head) < _HEAD.size:
+                        raise StoreDamaged(f"{self._path.name} is damaged: it ends too early")
+                    size, count, checksum, fragment, kind = _HEAD.unpack(head)
+                    self._offset += _HEAD.size + size
+                    if fragment != self._fragment:
+                        continue
                     if self._skip >= count:
                         self._skip -= count
                         continue
@@ -112,9 +142,12 @@ class StagedReader:
             raise StoreError(f"{self._path.name}: {error.strerror}") from error
         if len(content) != size or zlib.crc32(content) != checksum:
             raise StoreDamaged(f"{self._path.name} is damaged: a checksum is wrong")
-        messages = _decode(content)[self._skip :]
-        self._skip = 0
-        return messages
+        skip, self._skip = self._skip, 0
+        if kind == _MESSAGES:
+            return _decode(content)[skip:]
+        rows = array("q", content[: count * _ROW_BYTES])
+        block = Block(rows, content[count * _ROW_BYTES :])
+        return block.behind(skip) if skip else block
 
 
 class Staging:
@@ -133,12 +166,6 @@ class Staging:
         check_name("attempt", attempt)
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def attempt(self, place: Path, attempt: str) -> dict[int, Path]:
-        """The files of an attempt by fragment."""
-        check_name("attempt", attempt)
-        found = place.glob(f"{attempt}.*.staged")
-        return {int(path.name.split(".")[-2]): path for path in found}
-
     def is_done(self, place: Path) -> bool:
         """Whether this batch, or a later one of the writer, was published."""
         try:
@@ -155,7 +182,7 @@ class Staging:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         manifest = place / _MANIFEST
         if not manifest.exists():
-            for _, file, _ in files_of(place, attempts):
+            for file in {file for _, file, _ in files_of(place, attempts)}:
                 if not file.exists():
                     raise NotStaged(f"{file.name} was not staged, or is gone")
             # The files are there for good before anything depends on them.
@@ -184,10 +211,10 @@ class Staging:
         shutil.rmtree(place, ignore_errors=True)
 
     def discard(self, place: Path, attempt: str) -> None:
-        """An attempt failed or lost; where nothing was decided on, its files go."""
+        """An attempt failed or lost; where nothing was decided on, its file goes."""
+        check_name("attempt", attempt)
         if not (place / _MANIFEST).exists():
-            for path in self.attempt(place, attempt).values():
-                path.unlink(missing_ok=True)
+            (place / staged_name(attempt)).unlink(missing_ok=True)
 
     def sweep(self, before_s: float) -> int:
         """Remove what was staged before a time and never decided on; returns how many batches."""
@@ -201,9 +228,9 @@ class Staging:
         return removed
 
 
-def staged_name(attempt: str, fragment: int) -> str:
-    """The name of a file: an attempt's messages for one fragment."""
-    return f"{attempt}.{fragment}.staged"
+def staged_name(attempt: str) -> str:
+    """The name of an attempt's file."""
+    return f"{attempt}.staged"
 
 
 def check_name(what: str, name: str) -> None:
@@ -216,7 +243,7 @@ def files_of(place: Path, decided: dict[str, dict[str, int]]) -> Iterator[tuple[
     """Fragment, file and count of everything decided on, in the order of the attempts."""
     for attempt, counts in decided.items():
         for fragment, count in counts.items():
-            yield int(fragment), place / staged_name(attempt, int(fragment)), count
+            yield int(fragment), place / staged_name(attempt), count
 
 
 def _write(path: Path, content: Any) -> None:

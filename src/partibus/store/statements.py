@@ -9,6 +9,16 @@ and must win it back from a busy event loop. Nothing is executed here.
 
 from __future__ import annotations
 
+from partibus.broker.blocks import (
+    BUNDLE_BYTES,
+    BUNDLE_MESSAGES,
+    COUNT_SHIFT,
+    KEPT_MAX,
+    KEPT_SHIFT,
+    LENGTH_MAX,
+    LENGTH_SHIFT,
+    OFFSET_SHIFT,
+)
 from partibus.broker.records import COUNTER_FIELDS, POSITION_MAX
 from partibus.store.schema import BUNDLE_MESSAGES_MAX
 
@@ -67,6 +77,13 @@ INSERT_PLAIN = _insert("message", PLAIN_COLUMNS)
 INSERT_FULL = _insert("message", FULL_COLUMNS)
 INSERT_COPIES = _insert("message", COPY_COLUMNS)
 INSERT_SHARES = _insert("share", ("body", "copies"))
+# A block of messages that were written in bulk, whose rows are numbers that say where each lies.
+INSERT_BLOCK = f"""
+    INSERT INTO message({",".join(PLAIN_COLUMNS)}, expires_ms)
+    SELECT ?1 + rowid - 1, ?1 + rowid - 1 - (value & {BUNDLE_MESSAGES - 1}),
+           value >> {OFFSET_SHIFT} & {BUNDLE_BYTES - 1}, value >> {LENGTH_SHIFT} & {LENGTH_MAX},
+           value >> {KEPT_SHIFT} & {KEPT_MAX}, value >> {COUNT_SHIFT}, ?2, ?3
+    FROM carray(?4)"""
 INSERT_FRAGMENTS = _insert(
     "fragment", ("number", "entity", "incarnation", "partition", "subqueue", *COUNTER_FIELDS)
 )

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 import apsw
 
+from partibus.broker.blocks import Block
 from partibus.broker.records import (
     COUNTER_FIELDS,
     POSITION_BITS,
@@ -63,6 +64,8 @@ def _gather(batch: list[Changes]) -> _Gathered:
         base = changes.number << POSITION_BITS
         if changes.added:
             (gathered.add_copies if changes.shares else gathered.add)(changes)
+        for block in changes.blocks:
+            gathered.append(base, block)
         for entry in changes.updated:
             gathered.update(base, entry)
         for entry in changes.rewritten:
@@ -77,12 +80,14 @@ class _Gathered:
     """Rows to be written, flat: the values of one row after those of another."""
 
     __slots__ = (
-        "bodies", "copies", "copies_removed", "full", "plain", "removed", "rewritten", "shares",
-        "updated",
+        "blocks", "bodies", "copies", "copies_removed", "full", "plain", "removed", "rewritten",
+        "shares", "updated",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.bodies: list[Value] = []
+        # Written in bulk, each with the key of its first message.
+        self.blocks: list[tuple[int, Block]] = []
         self.plain: list[Value] = []
         self.full: list[Value] = []
         self.copies: list[Value] = []
@@ -93,6 +98,12 @@ class _Gathered:
         # Keys of what goes: with contents of its own, and with contents that others may share.
         self.removed: list[int] = []
         self.copies_removed: list[int] = []
+
+    def append(self, base: int, block: Block) -> None:
+        first = base + block.position
+        for at, count, content in block.bundles():
+            self.bodies += (first + at, count, content)
+        self.blocks.append((first, block))
 
     def add(self, changes: Changes) -> None:
         base = changes.number << POSITION_BITS
@@ -198,6 +209,9 @@ class _Gathered:
 
     def write(self, cursor: apsw.Cursor) -> None:
         _execute_rows(cursor, statements.INSERT_BODIES, self.bodies)
+        for first, block in self.blocks:
+            times = (block.enqueued_ms, block.expires_ms or None)
+            cursor.execute(statements.INSERT_BLOCK, (first, *times, apsw.carray(block.rows)))
         _execute_rows(cursor, statements.INSERT_PLAIN, self.plain)
         _execute_rows(cursor, statements.INSERT_FULL, self.full)
         _execute_rows(cursor, statements.INSERT_COPIES, self.copies)

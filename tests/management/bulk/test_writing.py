@@ -128,6 +128,16 @@ def test_S1_a_publication_that_was_cut_off_is_finished_after_a_restart(writer: W
     assert sorted(writer.received()) == sorted(keys)
 
 
+def test_S1_many_messages_of_a_key_come_in_their_order(writer: Writer) -> None:
+    """So many that nobody looks at them one by one on their way in."""
+    bodies = [str(number) for number in range(6000)]
+    for batch, begin in enumerate((0, 3000)):
+        part = bodies[begin : begin + 3000]
+        counts = writer.stage(batch, "a", body=part, partitionKey=["k"] * len(part))
+        assert writer.publish(batch, a=counts)["published"] == 3000
+    assert writer.received() == bodies
+
+
 def test_S1_keyless_rows_are_spread(writer: Writer) -> None:
     counts = writer.stage(0, "a", body=[str(n) for n in range(4096)])
     assert sorted(counts.values()) == [256] * 16

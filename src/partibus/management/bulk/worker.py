@@ -40,6 +40,8 @@ FILES_KEPT_MAX = 4
 EVERY_READER = "*"
 # Arrow's record batches are gathered to chunks of about this size.
 CHUNK_BYTES = 256 * 1024
+# And what is written is looked at in parts of about this size.
+GATHERED_BYTES = 8 * 1024 * 1024
 
 Request = dict[str, Any]
 
@@ -188,31 +190,49 @@ class Worker:
             chunks.finish()
 
     def _stage(self, request: Request, connection: socket.socket, source: BinaryIO) -> None:
-        """Keep the rows that follow as messages, in a file for each fragment."""
-        place = Path(request["place"])
+        """Keep the rows that follow as messages, in one file."""
         rows = Rows(Target(**request["target"]), request["spread"])
-        writers: dict[int, StagedWriter] = {}
         try:
-            with pa.ipc.open_stream(pa.PythonFile(_Incoming(source), "r")) as stream:
-                for batch in stream:
-                    for fragment, message in rows.messages(batch):
-                        writer = writers.get(fragment)
-                        if writer is None:
-                            name = staged_name(request["attempt"], fragment)
-                            writer = writers[fragment] = StagedWriter(place / name)
-                        writer.add(message)
-            for writer in writers.values():
+            writer = StagedWriter(Path(request["place"]) / staged_name(request["attempt"]))
+            try:
+                with pa.ipc.open_stream(pa.PythonFile(_Incoming(source), "r")) as stream:
+                    for batch in _gathered(stream):
+                        _stage_rows(rows, batch, writer)
                 writer.finish()
+            finally:
+                writer.discard()
         except pa.ArrowException as error:
             raise RowRefused(f"The body is no Arrow stream: {error}") from error
         except OSError as error:
             # The place may be gone: its batch was published meanwhile.
             raise StoreError(f"The messages cannot be staged: {error}") from error
-        finally:
-            for writer in writers.values():
-                writer.discard()
-        counts = {fragment: writer.count for fragment, writer in sorted(writers.items())}
-        _say(connection, {"status": 200, "fragments": counts})
+        _say(connection, {"status": 200, "fragments": dict(sorted(writer.counts.items()))})
+
+
+def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Few large record batches instead of many small ones, as good as Arrow can tell."""
+    gathered: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        # Who sends it need not mean well: places and text are looked through.
+        batch.validate(full=True)
+        gathered.append(batch)
+        size += batch.nbytes
+        if size >= GATHERED_BYTES:
+            yield from pa.Table.from_batches(gathered).combine_chunks().to_batches()
+            gathered, size = [], 0
+    if gathered:
+        yield from pa.Table.from_batches(gathered).combine_chunks().to_batches()
+
+
+def _stage_rows(rows: Rows, batch: pa.RecordBatch, writer: StagedWriter) -> None:
+    blocks = rows.blocks(batch)
+    if blocks is not None:
+        for number, block in blocks:
+            writer.append(number, block)
+        return
+    for number, message in rows.messages(batch):
+        writer.add(number, message)
 
 
 class _Incoming:

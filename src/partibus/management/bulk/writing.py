@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from partibus.broker.descriptions import Entity
+from partibus.broker.descriptions import Entity, QueueDescription
 from partibus.broker.errors import (
     EntityDisabled,
     InvalidArgument,
@@ -80,6 +80,9 @@ class BulkWriting:
                 "requires_session": description.requires_session,
                 "detects_duplicates": description.requires_duplicate_detection,
                 "message_bytes_max": description.max_message_bytes,
+                "takes_blocks": entity.kind == QueueDescription.KIND
+                and not description.requires_session
+                and not description.requires_duplicate_detection,
             },
         }
         answer = await self._side.give(request, body)
