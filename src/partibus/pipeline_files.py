@@ -9,6 +9,7 @@ new one. Checkpoints are Spark's own and lie beside them.
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ from partibus.broker.pipelines import PipelineDescription
 DIRECTORY_NAME = "pipelines"
 DECLARED_NAME = "declared.json"
 STATES_NAME = "states.json"
+READERS_NAME = "readers.json"
 # A process that has told nothing for so long is not there; starting one query may take a while.
 SILENT_MS = 30_000
 
@@ -28,6 +30,8 @@ FAILED = "failed"
 PAUSED = "paused"
 FINISHED = "finished"
 DOWN = "down"
+# Not declared any more, while the broker still keeps messages for its reader.
+REMOVED = "removed"
 
 T = TypeVar("T")
 
@@ -80,6 +84,15 @@ class States(msgspec.Struct, frozen=True):
     states: tuple[PipelineState, ...]
 
 
+class Reading(msgspec.Struct, frozen=True):
+    """Under which name a pipeline reads what: messages are kept or reserved for it."""
+
+    pipeline: str
+    source: str
+    reader: str
+    consumes: bool = False
+
+
 class Order(msgspec.Struct, frozen=True):
     """What an operator wants of a pipeline. The number tells a new order from an old one."""
 
@@ -103,6 +116,9 @@ class PipelineFiles:
         """These are the pipelines from now on; how they are is not known yet."""
         self.directory.mkdir(mode=0o700, exist_ok=True)
         (self.directory / STATES_NAME).unlink(missing_ok=True)
+        # First, so that no reader is ever forgotten.
+        known = dict.fromkeys([*self._readings(), *map(_reading, declared.pipelines)])
+        self._write(READERS_NAME, [each for each in known if each.reader])
         self._write(DECLARED_NAME, declared)
 
     def forget(self) -> None:
@@ -113,6 +129,28 @@ class PipelineFiles:
     def declared(self) -> Declared | None:
         """What was declared; None where there are no pipelines."""
         return self._read(DECLARED_NAME, Declared)
+
+    def left_over(self, pipeline: str = "") -> list[Reading]:
+        """What pipelines, or one of them, have read under a name and do not any more."""
+        declared = self.declared()
+        used = {_key(_reading(each)) for each in declared.pipelines} if declared else set()
+        return [
+            each
+            for each in self._readings()
+            if _key(each) not in used and pipeline.lower() in ("", each.pipeline.lower())
+        ]
+
+    def remove(self, left_over: list[Reading]) -> None:
+        """These readers are no more; of who is not declared, nothing else is left either."""
+        declared = self.declared()
+        names = {each.name.lower() for each in declared.pipelines} if declared else set()
+        for name in {each.pipeline.lower() for each in left_over} - names:
+            shutil.rmtree(self.directory / name, ignore_errors=True)
+            (self.directory / _order_name(name)).unlink(missing_ok=True)
+        self._write(READERS_NAME, [each for each in self._readings() if each not in left_over])
+
+    def _readings(self) -> list[Reading]:
+        return self._read(READERS_NAME, list[Reading]) or []
 
     # How they are -----------------------------------------------------------------------------
 
@@ -144,7 +182,7 @@ class PipelineFiles:
 
     # Steps of the above -----------------------------------------------------------------------
 
-    def _write(self, name: str, content: msgspec.Struct) -> None:
+    def _write(self, name: str, content: msgspec.Struct | list[Reading]) -> None:
         path = self.directory / name
         new = path.with_name(f"{name}.{os.getpid()}.new")
         file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -162,3 +200,12 @@ class PipelineFiles:
 
 def _order_name(name: str) -> str:
     return f"{name.lower()}.order.json"
+
+
+def _reading(pipeline: PipelineDescription) -> Reading:
+    return Reading(pipeline.name, pipeline.source, pipeline.reader_name, pipeline.consumes)
+
+
+def _key(reading: Reading) -> tuple[str, str, bool]:
+    """What two are one by: readers have the case they were given."""
+    return reading.source.lower(), reading.reader, reading.consumes

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from partibus.broker.pipelines import PipelineDescription
+from partibus.pipeline.door import Door
+from partibus.pipeline.options import Place
 from partibus.pipeline_files import RUNNING, Declared, Lag, PipelineFiles, PipelineState
 from partibus.testing.serve import LiveBroker
 
@@ -25,6 +27,7 @@ def files(broker: LiveBroker) -> Iterator[PipelineFiles]:
     files.tell((STATE,), round(time.time() * 1000))
     yield files
     files.forget()
+    files.remove(files.left_over())
 
 
 def test_S5_pipelines_are_listed_and_shown(
@@ -44,3 +47,25 @@ def test_S5_a_pipeline_is_paused_until_it_is_resumed(
     assert files.order("sums").paused
     assert partibus("pipeline", "resume", "SUMS").code == 0
     assert not files.order("sums").paused
+
+
+def test_S5_nothing_is_kept_for_a_pipeline_that_was_removed(
+    partibus: Callable[..., Any], files: PipelineFiles, broker: LiveBroker
+) -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    broker.create_queue("orders", enable_partitioning=True)
+    with Door(Place(broker.connection_string, "orders")) as door:
+        # As its query would have left it.
+        door.move("pipeline-sums", {1: 0})
+    refused = partibus("pipeline", "remove", "sums", "--yes")
+    assert (refused.code, "is in the configuration" in refused.err) == (8, True)
+
+    # Taken out of the file.
+    files.forget()
+    (row,) = json.loads(partibus("pipeline", "list", "--output", "json").out)
+    assert (row["name"], row["state"]) == ("sums", "removed")
+    assert "partibus pipeline remove sums" in row["error"]
+    assert partibus("pipeline", "remove", "sums", "--yes").code == 0
+    assert json.loads(partibus("pipeline", "list", "--output", "json").out) == []
+    assert json.loads(partibus("reader", "list", "orders", "--output", "json").out) == []
+    assert partibus("pipeline", "remove", "sums", "--yes").code == 8

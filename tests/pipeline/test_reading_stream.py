@@ -144,3 +144,23 @@ def test_S2_a_named_reader_misses_nothing_that_is_completed_before_it_comes(
     capture.run(readerName="spark")
 
     assert capture.ids() == sorted(first | second)
+
+
+def test_S2_a_stream_without_a_name_is_warned_of_once(
+    queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'partibus[spark]'")
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    from partibus.pipeline.options import read_options
+    from partibus.pipeline.reading import BrowsingStreamReader
+
+    for name in ({}, {"readerName": "spark"}, {"readerName": ""}):
+        reader = BrowsingStreamReader(read_options({**queue.options, **name}), ["messageId"])
+        start = reader.initialOffset()
+        for _ in range(3):
+            reader.latestOffset(start, ReadAllAvailable())
+        reader.stop()
+
+    (warning,) = (each for each in caplog.records if "readerName" in each.message)
+    assert f"'{queue.name}' has no readerName" in warning.message

@@ -55,6 +55,18 @@ def test_S5_the_process_is_told_the_way_and_a_key_that_may_only_listen_and_send(
     assert PipelineFiles(tmp_path).declared() is None
 
 
+def test_S5_a_pipeline_that_is_not_declared_any_more_is_told_of_with_the_command_to_remove_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("pyspark")
+    endpoints = Endpoints(host="localhost", port=7, http_port=8)
+    settings = ServeSettings(tmp_path, config=tmp_path / "Config.json")
+    write_pipelines(settings, pipelines_of(parse_configuration(FILE)), endpoints, "key")
+    assert caplog.messages == []
+    write_pipelines(settings, (), endpoints, "")
+    assert "partibus pipeline remove copy (source=q reader=pipeline-copy)" in caplog.messages[0]
+
+
 def test_S5_where_there_is_no_room_for_their_key_pipelines_are_refused(tmp_path: Path) -> None:
     catalog = Catalog.make(tmp_path / "c.sqlite", NamespaceSettings("ns", 2, "standard"), new_key)
     for number in range(ACCESS_RULES_MAX - 1):

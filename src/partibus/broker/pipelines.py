@@ -65,6 +65,16 @@ class PipelineDescription(msgspec.Struct, frozen=True, kw_only=True):
                 return self.source[: -len(ending)]
         return self.source
 
+    @property
+    def reader_name(self) -> str:
+        """The name under which it reads; empty where it was told to do without."""
+        return self.source_options.get("readerName", f"pipeline-{self.name.lower()}")
+
+    @property
+    def consumes(self) -> bool:
+        """Whether it takes its messages out of the source."""
+        return self.source_options.get("mode", "").lower() == "consume"
+
 
 def check_pipeline_name(name: object) -> str:
     """The name of a pipeline, if it may be one; it is a file's name, too."""

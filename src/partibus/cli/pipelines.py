@@ -1,4 +1,4 @@
-"""`partibus pipeline list`, `show`, `pause`, `resume`: the pipelines that a broker runs."""
+"""`partibus pipeline list`, `show`, `pause`, `resume`, `remove`: pipelines that a broker runs."""
 
 from __future__ import annotations
 
@@ -52,6 +52,19 @@ def pause_command(name: str, connection_string: str | None, data: Path) -> None:
 def resume_command(name: str, connection_string: str | None, data: Path) -> None:
     """Resume the pipeline NAME where it was. One that has finished runs once more."""
     _order(name, "resume", connection_string, data)
+
+
+@pipeline_commands.command("remove")
+@click.argument("name")
+@click.confirmation_option("--yes", prompt="Forget how far the pipeline is?")
+@reached
+def remove_command(name: str, connection_string: str | None, data: Path) -> None:
+    """Forget the pipeline NAME, which is not in the configuration any more.
+
+    Nothing is kept or reserved for it any more, and its checkpoint is deleted.
+    """
+    with administration(connection_string, data) as admin:
+        admin.extension("DELETE", f"pipelines/{quote(name, safe='')}")
 
 
 def _order(name: str, what: str, connection_string: str | None, data: Path) -> None:

@@ -46,7 +46,7 @@ _HELP = {
     "pipeline_up": "Whether the pipeline runs, or has done what it had to.",
     "pipeline_messages_total": "Messages that the pipeline has read since Spark began.",
     "pipeline_messages_per_second": "The same per second, over the last minute.",
-    "pipeline_lag": "Messages that waited for the pipeline after its last batch.",
+    "pipeline_lag": "Messages that wait for the pipeline, also while it is paused.",
     "pipeline_batch_seconds": "How long the last batch of the pipeline took.",
     "pipeline_failures_total": "How often the pipeline failed since Spark began.",
     **listing.HELP,

@@ -1,4 +1,4 @@
-"""`/$partibus/pipelines`: how the pipelines of the namespace are; pausing and resuming them.
+"""`/$partibus/pipelines`: how the pipelines of the namespace are; pausing, resuming, forgetting.
 
 For who may manage the namespace, from whichever node. What runs them is another process, and the
 files in between are all that is known of it here.
@@ -7,6 +7,7 @@ files in between are all that is known of it here.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 from starlette.responses import JSONResponse, Response
@@ -14,11 +15,13 @@ from starlette.routing import BaseRoute
 
 from partibus.broker.access import Right
 from partibus.broker.durations import format_duration
-from partibus.broker.errors import EntityNotFound
+from partibus.broker.errors import EntityNotFound, InvalidOperation
 from partibus.broker.names import name_key
 from partibus.broker.pipelines import AVAILABLE_NOW, PipelineDescription
+from partibus.management.bulk.consuming import BulkConsuming
+from partibus.management.bulk.readers import BulkReaders
 from partibus.management.calls import Call, Service, route
-from partibus.pipeline_files import PipelineFiles, PipelineState
+from partibus.pipeline_files import REMOVED, PipelineFiles, PipelineState
 from partibus.runtime.clock import Clock
 
 PREFIX = "/$partibus/pipelines"
@@ -35,7 +38,7 @@ def routes(service: Service) -> list[BaseRoute]:
 
     return [
         route(service, PREFIX, {"GET": list_all}),
-        route(service, f"{PREFIX}/{{name}}", {"GET": show}),
+        route(service, f"{PREFIX}/{{name}}", {"GET": show, "DELETE": remove}),
         route(service, f"{PREFIX}/{{name}}/pause", {"POST": pause}),
         route(service, f"{PREFIX}/{{name}}/resume", {"POST": resume}),
     ]
@@ -52,7 +55,9 @@ async def list_all(call: Call) -> Response:
     """All pipelines, in short."""
     call.require(Right.MANAGE, "")
     states = await states_of(call.service.data, call.node.clock)
-    return JSONResponse({"pipelines": [_in_short(each) for each in states]})
+    left_over = await asyncio.to_thread(_left_over, call)
+    shown = [_in_short(each) for each in (*states, *left_over)]
+    return JSONResponse({"pipelines": shown})
 
 
 async def show(call: Call) -> Response:
@@ -71,6 +76,50 @@ async def order(call: Call, *, paused: bool) -> Response:
         return {"name": found.name, "paused": paused}
 
     return JSONResponse(await asyncio.to_thread(give))
+
+
+async def remove(call: Call) -> Response:
+    """Forget a pipeline that is not declared any more: its reader, its checkpoint, its order.
+
+    One that is declared with another source or reader goes on; the former reader is removed.
+    """
+    call.require(Right.MANAGE, "")
+    name = call.part("name")
+    files = _files(call)
+    left_over = await asyncio.to_thread(files.left_over, name) if files else []
+    if files is None or not left_over:
+        # Refused in other words where there is no such pipeline at all.
+        await asyncio.to_thread(_find, call)
+        raise InvalidOperation(
+            f"The pipeline '{name}' is in the configuration; take it out of the file and start "
+            "the broker again, or pause it."
+        )
+    for each in left_over:
+        with suppress(EntityNotFound):
+            if each.consumes:
+                consuming = BulkConsuming(call.node, call.service.side)
+                await consuming.remove(each.source, each.reader)
+            else:
+                await BulkReaders(call.node).remove(each.source, each.reader)
+    await asyncio.to_thread(files.remove, left_over)
+    return JSONResponse({"readers": [f"{each.source}: {each.reader}" for each in left_over]})
+
+
+def _files(call: Call) -> PipelineFiles | None:
+    return None if call.service.data is None else PipelineFiles(call.service.data)
+
+
+def _left_over(call: Call) -> list[PipelineState]:
+    files = _files(call)
+    return [
+        PipelineState(
+            name=each.pipeline,
+            state=REMOVED,
+            error=f"messages of '{each.source}' are still kept for its reader '{each.reader}'; "
+            f"partibus pipeline remove {each.pipeline}",
+        )
+        for each in (files.left_over() if files else ())
+    ]
 
 
 def _find(call: Call) -> tuple[PipelineFiles, PipelineDescription]:

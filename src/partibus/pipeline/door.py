@@ -56,8 +56,9 @@ class Range:
 class Door:
     """One client of the bulk doors, for one entity. Not for several threads."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, tries_max: int = TRIES_MAX) -> None:
         self._place = place
+        self._tries_max = tries_max
         self._destination = place.destination()
         self._path = f"{PREFIX}/{quote(place.entity, safe='/')}"
         self._connection: HTTPConnection | None = None
@@ -162,9 +163,10 @@ class Door:
         path: str,
         query: dict[str, str] | None = None,
         body: bytes | None = None,
-        tries_max: int = TRIES_MAX,
+        tries_max: int | None = None,
     ) -> HTTPResponse:
         """Ask until there is an answer: all requests may be repeated."""
+        tries_max = tries_max or self._tries_max
         target = self._path + path + (f"?{urlencode(query)}" if query else "")
         pause_s = PAUSE_S
         for attempt in range(tries_max):

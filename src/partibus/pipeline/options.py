@@ -69,6 +69,9 @@ class _Values:
     def text(self, name: str, default: str = "") -> str:
         return self._found.get(name.lower(), default)
 
+    def is_given(self, name: str) -> bool:
+        return name.lower() in self._found
+
     def number(self, name: str, default: int, least: int = 1) -> int:
         text = self.text(name)
         if not text:
@@ -109,6 +112,8 @@ class ReadOptions:
     place: Place
     mode: str = "browse"
     reader_name: str = ""
+    # Whether no name was meant: one that is given empty is.
+    is_nameless_by_choice: bool = False
     starting: Positions = ""
     ending: Positions = LATEST
     starting_ms: int | None = None
@@ -150,6 +155,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         place=_place(values, is_written=False),
         mode=values.choice("mode", "browse", CONSUME),
         reader_name=values.text("readerName"),
+        is_nameless_by_choice=values.is_given("readerName") and not values.text("readerName"),
         starting=_positions("startingOffsets", values, ""),
         ending=ending,
         starting_ms=starting_ms,

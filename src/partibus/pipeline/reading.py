@@ -38,6 +38,13 @@ STANDING_S_MAX = 0.05
 # How long a reader waits for fragments that do not answer, where it needs all of them.
 FRAGMENTS_S_MAX = 30.0
 FRAGMENTS_PAUSE_S = 0.5
+# Said once by each start of a query that reads without a name.
+NAMELESS = (
+    "the stream from '%s' has no readerName: messages that consumers complete before Spark has "
+    "read them are missing in it, also from a batch that is run again. Give it a name "
+    "(.option('readerName', 'NAME')), and the broker keeps messages until it has passed; or "
+    "say that this is meant, with an empty readerName"
+)
 # How often a named reader tells where it is, between its batches.
 HOLD_S = 1.0
 
@@ -136,6 +143,7 @@ class BrowsingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None
         self._waiting_since_s: float | None = None
         self._held_s = 0.0
+        self._is_warned = False
 
     def __getstate__(self) -> dict[str, Any]:
         # Connections do not travel to executors.
@@ -167,6 +175,10 @@ class BrowsingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         given = Offsets.read(start)
         if self._options.reader_name:
             self._hold(given, standing)
+        elif not self._is_warned and not self._options.is_nameless_by_choice:
+            # Spark asks here in one process beside the driver, whose errors are the driver's.
+            self._is_warned = True
+            log.warning(NAMELESS, self._options.place.entity)
         begin = checked(given, standing, fail=self._options.fail_on_data_loss)
         end = self._end(begin, standing)
         if self._is_too_little(span(begin, end)):

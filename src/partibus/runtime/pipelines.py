@@ -6,6 +6,7 @@ listen and send and nothing else. What they do is not known here.
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -20,6 +21,8 @@ from partibus.runtime.endpoints import Endpoints
 from partibus.runtime.node_process import Command
 from partibus.store.catalog import Catalog
 from partibus.store.configuration import declared_pipelines
+
+log = logging.getLogger(__name__)
 
 # The namespace's access rule that pipelines use.
 PIPELINES_RULE = "PartibusPipelines"
@@ -50,19 +53,25 @@ def write_pipelines(
 ) -> None:
     """Write down what the process needs to know, or that there is nothing to run."""
     files = PipelineFiles(settings.data)
-    if not pipelines:
-        files.forget()
-        return
-    assert settings.config is not None
-    files.declare(
-        Declared(
-            pipelines=pipelines,
-            connection_string=endpoints.connection_string(key, PIPELINES_RULE),
-            python_path=str(settings.config.absolute().parent),
-            log_level=settings.log_level,
-            log_format=settings.log_format,
+    if pipelines:
+        assert settings.config is not None
+        files.declare(
+            Declared(
+                pipelines=pipelines,
+                connection_string=endpoints.connection_string(key, PIPELINES_RULE),
+                python_path=str(settings.config.absolute().parent),
+                log_level=settings.log_level,
+                log_format=settings.log_format,
+            )
         )
-    )
+    else:
+        files.forget()
+    for each in files.left_over():
+        log.warning(
+            "pipeline is not declared any more, but messages of its source are kept for it; if it "
+            "does not come back: partibus pipeline remove %s (source=%s reader=%s)",
+            each.pipeline, each.source, each.reader,
+        )  # fmt: skip
 
 
 def pipelines_key(catalog_path: Path, new_key: Callable[[], str]) -> str:

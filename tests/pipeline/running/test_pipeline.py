@@ -58,7 +58,13 @@ class Running:
         self.wrong = ""
         self.order = Order()
         self.now_ms = 0
-        self.pipeline = RunningPipeline(description, self._start, self.order)  # type: ignore[arg-type]
+        self.waiting: dict[int, int] | None = None
+        self.asked = 0
+        self.pipeline = RunningPipeline(description, self._start, self.order, self._ask)  # type: ignore[arg-type]
+
+    def _ask(self) -> dict[int, int] | None:
+        self.asked += 1
+        return self.waiting
 
     def _start(self) -> Query:
         if self.wrong:
@@ -160,3 +166,24 @@ def test_S5_a_pipeline_waits_while_another_begins_and_runs_when_spark_has_starte
     running.queries[0].status["message"] = "Processing new data"
     running.pipeline.turn(Order(), 4)
     assert (running.pipeline.state.state, running.pipeline.is_beginning) == ("running", False)
+
+
+def test_S5_the_lag_of_a_paused_pipeline_goes_on_to_be_told() -> None:
+    running = Running()
+    running.turn()
+    running.waiting = {1: 3, 2: 0}
+    running.give(paused=True)
+    running.turn(10_000)
+    assert running.pipeline.state.lag_messages == 3
+    running.waiting = {1: 3, 2: 40}
+    running.turn(1000)
+    asked = running.asked
+    # Now and then, and not with every turn.
+    for _ in range(5):
+        running.turn(1000)
+    assert running.asked == asked + 1
+    assert running.pipeline.state.lag_messages == 43
+    # Where nobody tells, what was told last stays.
+    running.waiting = None
+    running.turn(10_000)
+    assert running.pipeline.state.lag_messages == 43

@@ -194,6 +194,10 @@ def test_S5_pipelines_run_beside_the_nodes_and_a_kill_neither_loses_nor_repeats(
         shop.partibus("pause", "copies")
         shop.until(lambda: shop.states()["copies"] == "paused")
         shop.until(lambda: shop.states()["sums"] == "running")
+        # What waits for it is told all the same, and grows.
+        shop.until(lambda: shop.shown("copies")["lag"] == 0)
+        shop.order(10)
+        shop.until(lambda: shop.shown("copies")["lag"] == 10)
         shop.partibus("resume", "COPIES")
         shop.until(lambda: shop.states()["copies"] == "running")
 

@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 RESTART_FIRST_MS = 1_000
 RESTART_LAST_MS = 60_000
 RATE_OVER_MS = 60_000
+LAG_EVERY_MS = 5_000
 ERROR_CHARACTERS_MAX = 600
 MS_PER_S = 1000
 # How begins what Spark says of a query whose source it has not started yet.
@@ -46,10 +47,17 @@ class RunningPipeline:
     """A pipeline and its query."""
 
     def __init__(
-        self, description: PipelineDescription, start: Callable[[], StreamingQuery], order: Order
+        self,
+        description: PipelineDescription,
+        start: Callable[[], StreamingQuery],
+        order: Order,
+        waiting: Callable[[], dict[int, int] | None] = lambda: None,
     ) -> None:
         self.description = description
         self._start = start
+        # Asks the broker how many messages of each fragment wait; None: it does not tell.
+        self._waiting = waiting
+        self._lag_ms = 0
         self._order = order
         self._query: StreamingQuery | None = None
         self._due_ms = 0
@@ -83,6 +91,7 @@ class RunningPipeline:
         if self._query is None and is_due and may_begin:
             self._begin(now_ms)
         self._rate(now_ms)
+        self._lag(now_ms)
 
     def stop(self) -> None:
         """End the query; what it was doing is done again when it begins anew."""
@@ -99,6 +108,7 @@ class RunningPipeline:
             self._become(PAUSED, now_ms)
         self._due_ms = 0
         self._rate(now_ms)
+        self._lag(now_ms)
 
     def _begin(self, now_ms: int) -> None:
         try:
@@ -157,8 +167,21 @@ class RunningPipeline:
             self._replace(batch=done[-1].batchId, batch_ms=_duration(done[-1]), error="")
         if read:
             self._counted.append((now_ms, read))
-        lag = tuple(Lag(fragment, behind) for fragment, behind in sorted(lag_of(last).items()))
-        self._replace(messages=self.state.messages + read, lag=lag or self.state.lag)
+        self._replace(messages=self.state.messages + read)
+        if found := lag_of(last):
+            self._tell_lag(found, now_ms)
+
+    def _lag(self, now_ms: int) -> None:
+        """Where Spark has not told it for a while, the broker does: nobody may be running."""
+        if now_ms - self._lag_ms >= LAG_EVERY_MS:
+            self._lag_ms = now_ms
+            found = self._waiting()
+            if found is not None:
+                self._tell_lag(found, now_ms)
+
+    def _tell_lag(self, found: dict[int, int], now_ms: int) -> None:
+        self._lag_ms = now_ms
+        self._replace(lag=tuple(Lag(*each) for each in sorted(found.items())))
 
     def _rate(self, now_ms: int) -> None:
         while self._counted and self._counted[0][0] <= now_ms - RATE_OVER_MS:

@@ -20,6 +20,7 @@ from partibus.broker.pipelines import PipelineDescription
 from partibus.pipeline.java import JavaMissing
 from partibus.pipeline.running.pipeline import RunningPipeline
 from partibus.pipeline.running.query import Surroundings, start_query
+from partibus.pipeline.running.waiting import waiting
 from partibus.pipeline_files import FAILED, Declared, PipelineFiles, PipelineState
 from partibus.telemetry import start_logging
 
@@ -113,7 +114,8 @@ def _pipeline(
         directory=files.directory.parent,
     )
     start = partial(start_query, description, where)
-    return RunningPipeline(description, start, files.order(description.name))
+    asking = partial(waiting, description, declared.connection_string, where.checkpoint)
+    return RunningPipeline(description, start, files.order(description.name), asking)
 
 
 def _session(declared: Declared) -> SparkSession:

@@ -55,14 +55,20 @@ def start_query(pipeline: PipelineDescription, where: Surroundings) -> Streaming
 def _reader(
     session: SparkSession, pipeline: PipelineDescription, where: Surroundings
 ) -> DataStreamReader:
+    options = source_options(pipeline, where.connection_string)
+    return session.readStream.format("servicebus").options(**options)
+
+
+def source_options(pipeline: PipelineDescription, connection_string: str) -> dict[str, str]:
+    """The options of `format("servicebus")` that read a pipeline's source."""
     entity = pipeline.source_entity
     options = {
         # What lay there before the pipeline was declared belongs to it.
         "startingOffsets": "earliest",
         # So does what consumers complete before it comes to it.
-        "readerName": f"pipeline-{pipeline.name.lower()}",
+        "readerName": pipeline.reader_name,
         **pipeline.source_options,
-        "connectionString": where.connection_string,
+        "connectionString": connection_string,
     }
     if "startingTimestamp" in pipeline.source_options:
         del options["startingOffsets"]
@@ -73,7 +79,7 @@ def _reader(
         options["queue"] = entity
     if entity != pipeline.source:
         options["subQueue"] = SUB_QUEUES[pipeline.source[len(entity) :].lower()]
-    return session.readStream.format("servicebus").options(**options)
+    return options
 
 
 def _subscription(entity: str) -> tuple[str, str, str]:
