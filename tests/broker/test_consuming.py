@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,6 +40,47 @@ def test_S2_ordinals_name_the_same_messages_until_they_are_done(
     assert [each for part in consumer.parts(after, upto) for each in part] == model[after:upto]
     # Once more changes nothing.
     assert consumer.finish(done) == []
+
+
+@given(positions, st.sets(st.integers(1, 200)), st.data())
+def test_S2_what_is_set_aside_leaves_the_ordinals_of_the_others_alone(
+    every: set[int], chosen: set[int], data: st.DataObject
+) -> None:
+    gone = every & chosen
+    batch = Batch(0, 0, [])
+    batch.add(every, len(every))
+    consumer = Consumer("r", 1, 0, [batch])
+    for part in (sorted(gone)[::2], sorted(gone)[1::2]):
+        batch.take_out(part, len(part))
+    consumer = read_consumer(write_consumer(consumer))
+
+    assert (consumer.last, consumer.reserved) == (len(every), len(every - gone))
+    after = data.draw(st.integers(0, len(every)))
+    upto = data.draw(st.integers(after, len(every)))
+    expected = [each for each in sorted(every)[after:upto] if each not in gone]
+    assert [each for part in consumer.parts(after, upto) for each in part] == expected
+    (finished,) = consumer.finish(len(every))
+    assert (finished.positions(), finished.size) == (sorted(every - gone), len(every - gone))
+
+
+def test_S2_a_try_is_counted_once_for_each_start() -> None:
+    consumer = Consumer("r", 1)
+    assert not consumer.count_try()
+    consumer.batches.append(Batch(2, 2, [(1, 2)], deliveries=1))
+    assert not consumer.count_try()
+    assert consumer.spent(1) is None, "it was not given in vain yet"
+    consumer.check("r", 2, BEGIN)
+    assert consumer.count_try()
+    assert not consumer.count_try()
+    assert consumer.spent(3) is None
+    assert consumer.spent(2) is consumer.batches[0]
+
+
+def test_S2_a_record_that_an_older_version_kept_is_read() -> None:
+    old = msgspec.msgpack.encode(["r", 3, 2, [[2, 10, [[4, 5]]]]])
+    consumer = read_consumer(old)
+    assert (consumer.epoch, consumer.last, consumer.reserved) == (3, 4, 2)
+    assert consumer.batches[0].positions() == [4, 5]
 
 
 def test_S2_who_was_succeeded_or_is_another_is_refused() -> None:

@@ -99,6 +99,41 @@ def test_S2_a_batch_that_failed_runs_again_with_the_same_messages(
     assert queue.received() == []
 
 
+def test_S2_a_batch_that_fails_again_and_again_is_dead_lettered(
+    spark: SparkSession, make_queue: Callable[..., Queue], tmp_path: Path, finish: Finish
+) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    queue = make_queue(max_delivery_count=2)
+    queue.send("good", "poison")
+    consuming = Consuming(spark, queue, tmp_path, finish)
+    done: list[str] = []
+
+    def write(rows: DataFrame, number: int) -> None:
+        found = [row.messageId for row in rows.collect()]
+        if "poison" in found:
+            raise RuntimeError("this cannot be read")
+        done.extend(found)
+
+    def start() -> StreamingQuery:
+        rows = consuming.rows(maxMessagesPerTrigger="2").writeStream.foreachBatch(write)
+        rows = rows.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        return rows.trigger(availableNow=True).start()
+
+    for _ in range(2):
+        with pytest.raises(StreamingQueryException, match="this cannot be read"):
+            finish(start)
+    queue.send("later")
+    finish(start)
+
+    assert done == ["later"]
+    dead = {"queue": f"{queue.name}/$deadletterqueue"}
+    rows = spark.read.format("servicebus").options(**{**queue.options, **dead}).load().collect()
+    assert {(row.messageId, row.deadLetterReason, row.deliveryCount) for row in rows} == {
+        (name, "MaxDeliveryCountExceeded", 2) for name in ("good", "poison")
+    }
+
+
 def test_S2_a_query_takes_all_that_was_there_also_after_a_start_that_died_early(
     queue: Queue,
 ) -> None:

@@ -314,7 +314,7 @@ class Fragment:
             if outcome == Outcome.DEFER:
                 self._defer(held, rewritten)
             else:
-                self._count_failure(held, rewritten, now_ms)
+                self.count_failure(held, rewritten, now_ms)
         return lost
 
     def discard(self, positions: list[int]) -> int:
@@ -339,10 +339,10 @@ class Fragment:
             self._discard(found)
         return len(found)
 
-    def reserve(self, entries: list[Entry], state: State = State.RESERVED) -> None:
-        """Set withdrawn messages aside for a bulk reader; as ACTIVE they come back."""
+    def reserve(self, entries: list[Entry]) -> None:
+        """Set withdrawn messages aside for a bulk reader."""
         for entry in entries:
-            entry.state = state
+            entry.state = State.RESERVED
         self._update(entries, rewritten=False)
 
     def complete_reserved(self, positions: list[int], size: int) -> None:
@@ -364,7 +364,7 @@ class Fragment:
         for entry in expired:
             self._unlock(entry)
         if expired:
-            self._count_failure(expired, rewritten=False, now_ms=now_ms)
+            self.count_failure(expired, rewritten=False, now_ms=now_ms)
         return bool(expired)
 
     def activate(self, stored: list[Entry], now_ms: int) -> bool:
@@ -551,7 +551,7 @@ class Fragment:
                 self.counters.deferred += 1
         self._update(entries, rewritten)
 
-    def _count_failure(self, entries: list[Entry], rewritten: bool, now_ms: int) -> None:
+    def count_failure(self, entries: list[Entry], rewritten: bool, now_ms: int) -> None:
         """A delivery failed: the message comes back, or is set aside after its last chance."""
         again: list[Entry] = []
         spent: list[Entry] = []

@@ -138,7 +138,7 @@ class SessionFragment(Fragment):
         for entry in outstanding:
             self._unlock(entry)
         if outstanding:
-            self._count_failure(outstanding, rewritten=False, now_ms=now_ms)
+            self.count_failure(outstanding, rewritten=False, now_ms=now_ms)
         self.sessions.let_go(session)
 
     # Messages -----------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
+from partibus.broker.consuming import MESSAGES
 from partibus.pipeline.options import Place
 
 if TYPE_CHECKING:
@@ -127,23 +128,38 @@ class Door:
         import pyarrow as pa
 
         path = f"/consumers/{quote(reader, safe='')}/reserved/{asked.fragment}"
-        after, tries = asked.after, 0
-        while after < asked.upto:
-            query = {"after": str(after), "upto": str(asked.upto), "columns": ",".join(columns)}
-            response = self._request("GET", path, query)
+        query = {
+            "after": str(asked.after),
+            "upto": str(asked.upto),
+            "columns": ",".join(columns),
+        }
+        given, tries = 0, 0
+        last: object
+        while True:
+            # What is reserved does not change: after a failure, what was had before is passed over.
+            passed = 0
             try:
+                response = self._request("GET", path, query)
                 with pa.ipc.open_stream(response) as stream:
+                    expected = _messages(stream.schema, asked.upto - asked.after)
                     for batch in stream:
-                        after += batch.num_rows
-                        tries = 0
-                        yield batch
+                        rest = batch.slice(max(given - passed, 0))
+                        passed += batch.num_rows
+                        if rest.num_rows:
+                            given += rest.num_rows
+                            tries = 0
+                            yield rest.replace_schema_metadata(None)
                 response.read()
+                if given >= expected:
+                    return
+                last = f"{given} of {expected} messages came"
             except (OSError, HTTPException, pa.ArrowException) as error:
-                self.close()
-                tries += 1
-                if tries >= TRIES_MAX:
-                    raise self._unavailable(error) from error
-                time.sleep(PAUSE_S)
+                last = error
+            self.close()
+            tries += 1
+            if tries >= TRIES_MAX:
+                raise self._unavailable(last)
+            time.sleep(PAUSE_S)
 
     def ask(
         self, method: str, path: str, query: dict[str, str] | None = None, body: bytes | None = None
@@ -259,3 +275,9 @@ def _said(response: HTTPResponse) -> str:
     found = re.search(r"<Detail>(.*?)</Detail>", text, re.DOTALL)
     detail = unescape(found.group(1)) if found else text or response.reason
     return re.sub(r"^SubCode=\d+\. ", "", detail).strip()
+
+
+def _messages(schema: pa.Schema, otherwise: int) -> int:
+    """How many messages a stream of reserved ones has; an older broker does not tell."""
+    found = (schema.metadata or {}).get(MESSAGES.encode())
+    return int(found) if found is not None else otherwise

@@ -3,16 +3,20 @@
 What is reserved, for whom, and what is completed is in the same commit as the messages' states, so
 whatever ends in the middle leaves a whole reservation behind. The messages stay where they stand;
 nobody else is given them or shown them. What the record of it says is in broker.consuming.
+
+A reader that is started anew and has not done what it was given before has been given that in vain,
+which counts as a delivery. What was delivered too often is set aside as for any receiver.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
-from partibus.broker.consuming import NOTE, Batch, Consumer, read_consumer, write_consumer
+from partibus.broker.consuming import BEGIN, NOTE, Batch, Consumer, read_consumer, write_consumer
 from partibus.broker.errors import FragmentUnavailable, Refusal
 from partibus.broker.fragment import Fragment
-from partibus.broker.records import Entry, State
+from partibus.broker.records import Entry, State, SubQueue
 from partibus.runtime.bulk_requests import Consume, GiveBack
 from partibus.runtime.clock import Clock
 from partibus.runtime.driver import Driver
@@ -95,6 +99,13 @@ class _Errand:
         except Refusal as error:
             self._answer(refused(error))
 
+    def _fail(self, entries: list[Entry], tries: int) -> None:
+        """They were delivered so often in vain: they come back, or are set aside."""
+        for entry in entries:
+            entry.state = State.ACTIVE
+            entry.deliveries += tries - 1
+        self._fragment.count_failure(entries, rewritten=False, now_ms=self._clock.now_ms())
+
     def _commit(self, content: bytes | None, then: Callable[[], None]) -> None:
         """Make what is staged durable together with the record, then go on."""
         self._fragment.note(NOTE, content, self._clock.now_ms())
@@ -130,10 +141,52 @@ class _Giving(_Errand):
         finished = consumer.finish(request.done)
         for batch in finished:
             self._fragment.complete_reserved(batch.positions(), batch.size)
-        if finished or is_new:
-            self._commit(write_consumer(consumer), self._give)
+        # It begins without saying what it is done with, so nothing can be counted yet.
+        is_counted = request.done != BEGIN and consumer.count_try()
+        then = self._set_aside if request.done != BEGIN else self._give
+        if finished or is_new or is_counted:
+            self._commit(write_consumer(consumer), then)
         else:
+            then()
+
+    # What was given in vain too often -----------------------------------------------------------
+
+    def _set_aside(self) -> None:
+        fragment = self._fragment
+        most = fragment.settings.max_delivery_count
+        is_main = fragment.key.subqueue == SubQueue.ACTIVE
+        batch = self._consumer.spent(most) if is_main else None
+        if batch is None:
             self._give()
+        else:
+            self._sift(batch, batch.positions(), 0)
+
+    def _sift(self, batch: Batch, positions: list[int], kept: int) -> None:
+        """Look at its messages part by part; `kept` is how often those that stay were delivered."""
+        if not positions:
+            batch.deliveries = kept
+            self._commit(write_consumer(self._consumer), self._set_aside)
+            return
+        number, part = self._fragment.number, positions[:PART_MESSAGES]
+
+        def found(entries: list[Entry], refusal: Refusal | None) -> None:
+            self._go_on(refusal, lambda: sift(entries))
+
+        def sift(entries: list[Entry]) -> None:
+            most = self._fragment.settings.max_delivery_count
+            spent = [each for each in entries if each.deliveries + batch.tries >= most]
+            rest = [each.deliveries for each in entries if each.deliveries + batch.tries < most]
+            then = partial(self._sift, batch, positions[PART_MESSAGES:], max([kept, *rest]))
+            if not spent:
+                then()
+                return
+            batch.take_out([each.position for each in spent], sum(each.size for each in spent))
+            self._fail(spent, batch.tries)
+            self._commit(write_consumer(self._consumer), then)
+
+        self._driver.read(lambda store: store.find(number, part), found)
+
+    # More -----------------------------------------------------------------------------------------
 
     def _give(self) -> None:
         # A reader that asks again is given the same again, and not more.
@@ -152,7 +205,11 @@ class _Giving(_Errand):
             fragment.reserve(taken)
             if not batch.count:
                 self._consumer.batches = [batch]
-            batch.add([each.position for each in taken], sum(each.size for each in taken))
+            batch.add(
+                [each.position for each in taken],
+                sum(each.size for each in taken),
+                max(each.deliveries for each in taken),
+            )
             self._commit(write_consumer(self._consumer), self._take)
             self._driver.taken(fragment)
             return
@@ -172,7 +229,10 @@ class _Giving(_Errand):
 
 
 class _Returning(_Errand):
-    """Give back what is reserved for a reader that is no more, part by part."""
+    """Give back what is reserved for a reader that is no more, part by part.
+
+    It was given that in vain, once more than was counted when it was started anew.
+    """
 
     def _act(self, is_known: bool) -> None:
         self._consumer.check_reader(self._reader)
@@ -195,11 +255,11 @@ class _Returning(_Errand):
 
     def _give_back(self, entries: list[Entry]) -> None:
         batches = self._consumer.batches
-        left = batches[-1].positions()[:-PART_MESSAGES]
-        size = batches[-1].size - sum(each.size for each in entries)
-        batches.pop()
+        batch = batches.pop()
+        left = batch.positions()[:-PART_MESSAGES]
         if left:
-            batches.append(Batch(0, 0, []))
-            batches[-1].add(left, size)
-        self._fragment.reserve(entries, State.ACTIVE)
+            size = batch.size - sum(each.size for each in entries)
+            batches.append(Batch(0, 0, [], batch.tries))
+            batches[-1].add(left, size, batch.deliveries)
+        self._fail(entries, batch.tries + 1)
         self._commit(write_consumer(self._consumer), self._next)
