@@ -7,9 +7,11 @@ start over while somebody reads its old part; nothing is written, locked or remo
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,7 +33,7 @@ from partibus.store.opening import CHECKSUM_VFS, load_checksums
 STATEMENTS_CACHED_MAX = 16
 CACHE_KIB = 1024
 # Rows of one read transaction: some ten milliseconds, far from the 200 that are allowed.
-ROWS_MAX = 2048
+ROWS_MAX = 8192
 BYTES_MAX = 4 * 1024 * 1024
 
 _FRAGMENT = (
@@ -74,7 +76,7 @@ _SHARED = "SELECT id, content FROM body WHERE id IN (SELECT value FROM carray(?)
 class Rows:
     """Messages as their file has them, column by column, because that is how they go on.
 
-    `content` is the kept annotations and the bare message of each.
+    The kept annotations and the bare message of each lie in `octets`, from `begin` on, in order.
     """
 
     position: Sequence[int]
@@ -87,13 +89,31 @@ class Rows:
     session: Sequence[str | None]
     origin: Sequence[int | None]
     source: Sequence[str | None]
-    content: Sequence[bytes]
+    octets: bytes
+    begin: Sequence[int]
+    length: Sequence[int]
 
     def __len__(self) -> int:
         return len(self.position)
 
+    @property
+    def content(self) -> list[bytes]:
+        """The kept annotations and the bare message of each."""
+        places = zip(self.begin, self.length, strict=True)
+        return [self.octets[begin : begin + length] for begin, length in places]
 
-NO_ROWS = Rows(*([()] * 11))
+
+_Column = Sequence[Any]
+_NOTHING: _Column = ()
+
+
+def _rows(columns: Iterable[_Column], octets: bytes, begin: _Column, length: _Column) -> Rows:
+    keys, *others = columns
+    positions: _Column = [key & POSITION_MAX for key in keys]
+    return Rows(*cast(Any, (positions, *others, octets, begin, length)))
+
+
+NO_ROWS = _rows([_NOTHING] * _CONTENT, b"", _NOTHING, _NOTHING)
 
 
 class StoreFile:
@@ -191,13 +211,14 @@ class StoreFile:
         with self._errors():
             cursor.execute("BEGIN")
             try:
-                found: Any = _within(cursor.execute(_ROWS, bounds).fetchall())
-                bodies: Any = dict(_bodies(cursor, found))
+                found = _Found(cursor.execute(_ROWS, bounds).fetchall())
+                bodies = _bodies(cursor, found.bundles)
                 more: Any = cursor.execute(_KEPT, bounds).fetchall() if kept else ()
             finally:
                 cursor.execute("COMMIT")
-        rows = _with_contents(found, bodies)
-        return _columns(_merged(rows, more) if more else rows)
+        if more:
+            return _columns(_merged(found.with_contents(bodies), more))
+        return found.rows(bodies)
 
     def note(self, number: int, name: str) -> bytes | None:
         """What is kept with a fragment under a name."""
@@ -212,20 +233,51 @@ class StoreFile:
         with self._errors():
             cursor.execute("BEGIN")
             try:
-                rows: Any = cursor.execute(_RESERVED, (apsw.carray(wanted),)).fetchall()
-                found = _within(rows)
-                needed = array("q", sorted({row[_BODY] for row in found}))
-                held: Any = cursor.execute(_SHARED, (apsw.carray(needed),)).fetchall()
+                found = _Found(cursor.execute(_RESERVED, (apsw.carray(wanted),)).fetchall())
+                bodies = _bodies(cursor, found.bundles, are_scattered=True)
             finally:
                 cursor.execute("COMMIT")
-        return _columns(_with_contents(found, dict(held)))
+        return found.rows(bodies)
+
+
+class _Found:
+    """What a query found of messages whose contents lie in bundles, up to the limit of bytes."""
+
+    def __init__(self, found: Any) -> None:
+        columns: Any = list(zip(*found, strict=True)) if found else [()] * (_BODY + 3)
+        length = columns[-1]
+        if sum(length) >= BYTES_MAX:
+            count = bisect_left(list(accumulate(length)), BYTES_MAX) + 1
+            columns = [column[:count] for column in columns]
+        *self._columns, self._own, self._body, self._offset, self._length = columns
+        # The bundles that are needed, in the order of their messages.
+        self.bundles: list[int] = list(dict.fromkeys(self._body))
+
+    def rows(self, bodies: dict[int, bytes]) -> Rows:
+        """As columns, with the bundles as they are."""
+        if any(own is not None for own in self._own):
+            return _columns(self.with_contents(bodies))
+        pieces = [bodies[each] for each in self.bundles]
+        starts = dict(zip(self.bundles, accumulate(map(len, pieces), initial=0), strict=False))
+        begin = [starts[body] + at for body, at in zip(self._body, self._offset, strict=True)]
+        if begin != sorted(begin):
+            return _columns(self.with_contents(bodies))
+        return _rows(self._columns, b"".join(pieces), begin, self._length)
+
+    def with_contents(self, bodies: dict[int, bytes]) -> list[Any]:
+        """Row by row, each with its contents in place of where they lie."""
+        places = zip(self._own, self._body, self._offset, self._length, strict=True)
+        contents = [_content(*place, bodies) for place in places]
+        return list(zip(*self._columns, contents, strict=True))
 
 
 def _columns(rows: list[Any]) -> Rows:
     if not rows:
         return NO_ROWS
-    keys, *others = zip(*rows, strict=True)
-    return Rows([key & POSITION_MAX for key in keys], *others)
+    *columns, contents = zip(*rows, strict=True)
+    length = list(map(len, contents))
+    begin = list(accumulate(length[:-1], initial=0))
+    return _rows(columns, b"".join(contents), begin, length)
 
 
 def _merged(rows: list[Any], kept: list[Any]) -> list[Any]:
@@ -242,38 +294,27 @@ def _is_whole(rows: list[Any]) -> bool:
     return sum(len(row[_CONTENT]) for row in rows) < BYTES_MAX
 
 
-def _within(found: list[Any]) -> list[Any]:
-    """The first rows, up to the one with which their contents reach the limit."""
-    size = 0
-    for at, row in enumerate(found):
-        size += row[-1]
-        if size >= BYTES_MAX:
-            return found[: at + 1]
-    return found
-
-
-def _bodies(cursor: apsw.Cursor, found: Any) -> Any:
+def _bodies(
+    cursor: apsw.Cursor, bundles: list[int], *, are_scattered: bool = False
+) -> dict[int, bytes]:
     """Bundles are in the order of their messages: a range of them is read as one.
 
     Those below zero are a topic's, of which a subscription may need only some.
     """
-    if not found:
-        return ()
-    if found[0][_BODY] < 0:
-        wanted = array("q", sorted({row[_BODY] for row in found}))
-        return cursor.execute(_SHARED, (apsw.carray(wanted),)).fetchall()
-    return cursor.execute(_BODIES, (found[0][_BODY], found[-1][_BODY])).fetchall()
+    if not bundles:
+        return {}
+    found: Any
+    if are_scattered or min(bundles) < 0:
+        found = cursor.execute(_SHARED, (apsw.carray(array("q", sorted(bundles))),))
+    else:
+        found = cursor.execute(_BODIES, (min(bundles), max(bundles)))
+    return dict(found.fetchall())
 
 
-def _with_contents(found: list[Any], bodies: dict[int, bytes]) -> list[Any]:
-    """Each row with its contents in place of where they lie."""
-    return [(*row[:_CONTENT], _content(row, bodies)) for row in found]
-
-
-def _content(row: Any, bodies: dict[int, bytes]) -> bytes:
-    own, body, offset, length = row[_CONTENT:]
+def _content(
+    own: bytes | None, body: int, offset: int, length: int, bodies: dict[int, bytes]
+) -> bytes:
     if own is None:
         return bodies[body][offset : offset + length]
     # What was changed is a content of its own, before what is left of the bundle's.
-    changed: bytes = own + bodies[body][offset : offset + length - len(own)]
-    return changed
+    return own + bodies[body][offset : offset + length - len(own)]

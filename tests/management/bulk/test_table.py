@@ -10,7 +10,21 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'pa
 
 
 def rows(content: bytes) -> Rows:
-    return Rows([1], [0], [5], [0], [0], [None], [None], [None], [None], [None], [content])
+    return Rows(
+        [1],
+        [0],
+        [5],
+        [0],
+        [0],
+        [None],
+        [None],
+        [None],
+        [None],
+        [None],
+        content,
+        [0],
+        [len(content)],
+    )
 
 
 def test_S1_a_message_that_cannot_be_read_is_shown_as_its_octets() -> None:

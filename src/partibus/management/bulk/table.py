@@ -1,7 +1,7 @@
 """Rows of a store's file as Arrow record batches, with the columns that were asked for.
 
 Runs in the process beside the node. What many messages have in common (their properties but the
-id, their application properties, their annotations) is decoded once, while it is remembered.
+id, their application properties, their annotations) is decoded once in a batch.
 """
 
 from __future__ import annotations
@@ -13,19 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partibus.broker.records import FragmentKey, State, SubQueue
+from partibus.management.bulk.contents import Contents, Octets
 from partibus.store.browsing import Rows
 from partibus.wire.columns import PROPERTY_FIELDS, READ_COLUMNS
 from partibus.wire.errors import DecodeError
 from partibus.wire.message_contents import (
     annotation_values,
     application_values,
-    parts,
     property_values,
 )
-
-# Encoded parts whose values are remembered, of each kind.
-REMEMBERED_MAX = 4096
-REMEMBERED_BYTES_MAX = 512
 
 _TYPES: dict[str, pa.DataType] = {
     "string": pa.string(),
@@ -51,7 +47,9 @@ _DEAD = {
     "deadLetterReason": "DeadLetterReason",
     "deadLetterErrorDescription": "DeadLetterErrorDescription",
 }
+_NUMBERS = {"position", "sequenceNumber", "enqueuedSequenceNumber"}
 _SEQUENCE_BITS = 48
+_INT = pa.int32()
 _MS = pa.timestamp("ms", tz="UTC")
 _US = _TYPES["timestamp"]
 
@@ -74,18 +72,22 @@ class Table:
             if name not in READ_COLUMNS:
                 raise UnknownColumn(f"There is no column '{name}'.")
         self.schema = pa.schema([(name, _TYPES[READ_COLUMNS[name]]) for name in self.columns])
-        self._properties = _remembering(property_values)
-        self._application = _remembering(application_values)
-        self._annotations = _remembering(annotation_values)
 
     def batch(self, rows: Rows) -> pa.RecordBatch:
         """These messages as one batch."""
         wanted = set(self.columns)
         found: dict[str, Any] = {}
-        if wanted & _CONTENTS:
-            self._read_contents(rows, wanted, found)
-        if wanted & _ANNOTATIONS:
-            self._read_annotations(rows, found)
+        if wanted & (_CONTENTS | _ANNOTATIONS):
+            octets = Octets(rows.octets)
+            begin = _array(rows.begin, _INT)
+            bare = pc.add(begin, _array(rows.kept_length, _INT))
+            if wanted & _CONTENTS:
+                end = pc.add(begin, _array(rows.length, _INT))
+                self._read_contents(Contents(octets, bare, end), wanted, found)
+            if wanted & _ANNOTATIONS:
+                self._read_annotations(octets.between(begin, bare), found)
+        if wanted & _NUMBERS:
+            self._read_numbers(rows, found)
         arrays = []
         for name in self.columns:
             values = found[name] if name in found else self._column(name, rows)
@@ -99,11 +101,6 @@ class Table:
             return _repeated(self._entity, len(rows))
         if name == "fragment":
             return pa.repeat(pa.scalar(self._partition, pa.int32()), len(rows))
-        if name in ("sequenceNumber", "enqueuedSequenceNumber"):
-            own = self._sequence_numbers(rows)
-            if name == "sequenceNumber":
-                return own
-            return pc.coalesce(_array(rows.origin, pa.int64()), own)
         if name in ("enqueuedTime", "expiresAt"):
             times = rows.enqueued_ms if name == "enqueuedTime" else rows.expires_ms
             return _array(times, pa.int64()).cast(_MS).cast(_US)
@@ -112,79 +109,61 @@ class Table:
                 return _repeated(_STATES[State.ACTIVE], len(rows))
             return [_STATES[State(state)] for state in rows.state]
         columns = {
-            "position": rows.position,
             "sessionId": rows.session,
             "deliveryCount": rows.deliveries,
             "deadLetterSource": rows.source,
         }
         return columns[name]
 
-    def _sequence_numbers(self, rows: Rows) -> pa.Array:
+    def _read_numbers(self, rows: Rows, found: dict[str, Any]) -> None:
         """Partition and position, but for who has kept an old number."""
-        high = self._partition << _SEQUENCE_BITS
-        own = pc.add(pa.array(rows.position, pa.int64()), high)
-        return pc.coalesce(_array(rows.sequence, pa.int64()), own)
+        high = pa.scalar(self._partition << _SEQUENCE_BITS, pa.int64())
+        position = _array(rows.position, pa.int64())
+        own = _others(rows.sequence, pc.add(position, high))
+        found["position"] = position
+        found["sequenceNumber"] = own
+        found["enqueuedSequenceNumber"] = _others(rows.origin, own)
 
-    def _read_contents(self, rows: Rows, wanted: set[str], found: dict[str, Any]) -> None:
-        """All that lies in the bare messages, read in one pass."""
-        if not len(rows):
-            found.update(dict.fromkeys(_CONTENTS, ()))
-            return
-        split = list(map(_parts, rows.content, rows.kept_length))
-        ids, properties, application, bodies = zip(*split, strict=True)
-        found["messageId"], found["body"] = ids, bodies
+    def _read_contents(self, contents: Contents, wanted: set[str], found: dict[str, Any]) -> None:
+        """All that lies in the bare messages."""
+        if "messageId" in wanted:
+            found["messageId"] = contents.message_ids()
+        if "body" in wanted:
+            found["body"] = contents.bodies()
         names = [name for name in PROPERTY_FIELDS if name in wanted]
         if names:
-            self._read_properties(properties, names, found)
+            values, which = _each(contents.properties(), property_values)
+            for name in names:
+                at = PROPERTY_FIELDS[name] - 1
+                found[name] = _spread([each[at] for each in values], which, pa.string())
         if "applicationProperties" in wanted or (self._is_dead and wanted & _DEAD.keys()):
-            maps = list(map(self._application, application))
-            found["applicationProperties"] = [list(each.items()) for each in maps]
+            maps, which = _each(contents.application(), application_values)
+            found["applicationProperties"] = _spread(
+                [list(each.items()) for each in maps], which, _TYPES["map"]
+            )
         for column, name in _DEAD.items():
             if column in wanted:
                 found[column] = (
-                    [each.get(name) for each in maps]
+                    _spread([each.get(name) for each in maps], which, pa.string())
                     if self._is_dead
-                    else pa.nulls(len(rows), pa.string())
+                    else pa.nulls(len(contents), pa.string())
                 )
 
-    def _read_properties(
-        self, properties: Sequence[bytes], names: list[str], found: dict[str, Any]
-    ) -> None:
-        """Most messages of a queue say the same here, so that is looked at once."""
-        if len(set(properties)) == 1:
-            same = self._properties(properties[0])
-            for name in names:
-                found[name] = _repeated(same[PROPERTY_FIELDS[name] - 1], len(properties))
-            return
-        values = list(map(self._properties, properties))
-        for name in names:
-            at = PROPERTY_FIELDS[name] - 1
-            found[name] = [each[at] for each in values]
-
-    def _read_annotations(self, rows: Rows, found: dict[str, Any]) -> None:
-        if not any(rows.kept_length):
-            found["partitionKey"] = pa.nulls(len(rows), pa.string())
-            found["scheduledEnqueueTime"] = pa.nulls(len(rows), _US)
-            return
-        read = self._annotations
-        values = [
-            read(content[:length])
-            for content, length in zip(rows.content, rows.kept_length, strict=True)
-        ]
-        found["partitionKey"] = [_text(each.get("x-opt-partition-key")) for each in values]
+    def _read_annotations(self, kept: pa.Array, found: dict[str, Any]) -> None:
+        values, which = _each(kept, annotation_values)
+        keys = [_text(each.get("x-opt-partition-key")) for each in values]
+        found["partitionKey"] = _spread(keys, which, pa.string())
         times = [each.get("x-opt-scheduled-enqueue-time") for each in values]
-        found["scheduledEnqueueTime"] = [
-            time * 1000 if isinstance(time, int) else None for time in times
-        ]
+        found["scheduledEnqueueTime"] = _spread(
+            [time * 1000 if isinstance(time, int) else None for time in times], which, _US
+        )
 
 
-def _parts(content: bytes, kept_length: int) -> tuple[str | None, bytes, bytes, bytes]:
-    bare = content[kept_length:] if kept_length else content
-    try:
-        return parts(bare)
-    except DecodeError:
-        # It was accepted, so it is shown: as the octets that came.
-        return None, b"", b"", bare
+def _others(values: Sequence[int | None], usual: pa.Array) -> pa.Array:
+    """Values where there are some, else the usual ones."""
+    if values.count(None) == len(values):
+        return usual
+    return pc.coalesce(_array(values, pa.int64()), usual)
 
 
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -199,21 +178,20 @@ def _text(value: object) -> str | None:
     return value if value is None or isinstance(value, str) else str(value)
 
 
-def _remembering(read: Callable[[bytes], T]) -> Callable[[bytes], T]:
-    """The same function, which knows the answer to what it was asked a moment ago."""
-    known: dict[bytes, T] = {}
+def _each(encoded: pa.Array, read: Callable[[bytes], T]) -> tuple[list[T], pa.Array]:
+    """The values of what is there, each once, and which of them each row has."""
+    found = encoded.dictionary_encode()
+    values: list[T] = []
+    for each in found.dictionary.to_pylist():
+        try:
+            values.append(read(each))
+        except DecodeError:
+            values.append(read(b""))
+    return values, found.indices
 
-    def remembered(encoded: bytes) -> T:
-        value = known.get(encoded)
-        if value is None:
-            try:
-                value = read(encoded)
-            except DecodeError:
-                value = read(b"")
-            if len(encoded) <= REMEMBERED_BYTES_MAX:
-                if len(known) >= REMEMBERED_MAX:
-                    known.clear()
-                known[encoded] = value
-        return value
 
-    return remembered
+def _spread(values: list[Any], which: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A column whose rows have these values."""
+    if len(values) == 1:
+        return pa.repeat(pa.scalar(values[0], kind), len(which))
+    return _array(values, kind).take(which)

@@ -38,9 +38,11 @@ REQUEST_BYTES_MAX = 1024 * 1024
 FILES_KEPT_MAX = 4
 # Who asks for all named readers names this one.
 EVERY_READER = "*"
-# Arrow's record batches are gathered to chunks of about this size.
+# Arrow's record batches leave in chunks of this size at most.
 CHUNK_BYTES = 256 * 1024
-# And what is written is looked at in parts of about this size.
+# What ends a stream of record batches.
+END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+# What is written is looked at in parts of about this size.
 GATHERED_BYTES = 8 * 1024 * 1024
 
 Request = dict[str, Any]
@@ -150,17 +152,14 @@ class Worker:
         with self._file(request["store"]) as file:
             summary = file.fragment(key)
             _say(connection, {"status": 200})
-            chunks = _Chunks(connection)
-            # Not closed on the way out of a failure: only a whole stream has an end.
-            writer = pa.ipc.new_stream(pa.PythonFile(chunks, "w"), table.schema)
+            outgoing = _Outgoing(connection, table.schema)
             while summary is not None:
                 rows = file.rows(summary.number, after, upto, kept=bool(request.get("reader")))
                 if not len(rows):
                     break
-                writer.write_batch(table.batch(rows))
+                outgoing.write(table.batch(rows))
                 after = rows.position[-1]
-            writer.close()
-            chunks.finish()
+            outgoing.finish()
 
     def _reserved(self, request: Request, connection: socket.socket) -> None:
         """What is reserved for a reader that consumes, all of it or an error."""
@@ -175,10 +174,9 @@ class Worker:
             consumer.check_reader(request["reader"])
             parts = list(consumer.parts(request["after"], request["upto"]))
             _say(connection, {"status": 200})
-            chunks = _Chunks(connection)
             # Fewer than ordinals, where some were given in vain too often and set aside.
             told = table.schema.with_metadata({MESSAGES: str(sum(map(len, parts)))})
-            writer = pa.ipc.new_stream(pa.PythonFile(chunks, "w"), told)
+            outgoing = _Outgoing(connection, told)
             for part in parts:
                 at = 0
                 while at < len(part):
@@ -186,10 +184,9 @@ class Worker:
                     if list(rows.position) != part[at : at + len(rows)] or not len(rows):
                         # Given back or completed meanwhile: the stream stays without its end.
                         raise OSError("it is not reserved any more")
-                    writer.write_batch(table.batch(rows).replace_schema_metadata(told.metadata))
+                    outgoing.write(table.batch(rows))
                     at += len(rows)
-            writer.close()
-            chunks.finish()
+            outgoing.finish()
 
     def _stage(self, request: Request, connection: socket.socket, source: BinaryIO) -> None:
         """Keep the rows that follow as messages, in one file."""
@@ -273,37 +270,28 @@ class _Incoming:
         pass
 
 
-class _Chunks:
-    """A file whose content leaves in chunks."""
+class _Outgoing:
+    """An Arrow stream that leaves in chunks; only a whole one has its last."""
 
-    closed = False
-
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, schema: pa.Schema) -> None:
         self._connection = connection
-        self._gathered: list[bytes] = []
-        self._size = 0
+        self._send(schema.serialize())
 
-    def write(self, data: Any) -> int:
-        octets = bytes(data)
-        self._gathered.append(octets)
-        self._size += len(octets)
-        if self._size >= CHUNK_BYTES:
-            self.flush()
-        return len(octets)
-
-    def flush(self) -> None:
-        if self._size:
-            head = self._size.to_bytes(4, "big")
-            self._connection.sendall(b"".join([head, *self._gathered]))
-            self._gathered, self._size = [], 0
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Send a batch."""
+        self._send(batch.serialize())
 
     def finish(self) -> None:
         """Say that this was all."""
-        self.flush()
+        self._send(END_OF_STREAM)
         self._connection.sendall(bytes(4))
 
-    def close(self) -> None:
-        pass
+    def _send(self, data: Any) -> None:
+        octets = memoryview(data)
+        for at in range(0, len(octets), CHUNK_BYTES):
+            chunk = octets[at : at + CHUNK_BYTES]
+            self._connection.sendall(len(chunk).to_bytes(4, "big"))
+            self._connection.sendall(chunk)
 
 
 def _say(connection: socket.socket, answer: dict[str, Any]) -> None:
