@@ -37,7 +37,7 @@ ALWAYS_NAMED = ("localhost", "127.0.0.1", "::1")
 AUTHORITY_LIFE = timedelta(days=3650)
 # The longest that all clients accept.
 SERVER_LIFE = timedelta(days=825)
-# A certificate that ends so soon is made anew at the next start.
+# A certificate that ends so soon is made anew.
 RENEW_BEFORE = timedelta(days=60)
 # The clocks of clients may be behind.
 BACKDATED = timedelta(days=1)

@@ -16,7 +16,7 @@ import sys
 import tempfile
 from base64 import b64encode
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 from partibus import __version__
@@ -122,7 +122,8 @@ def serve(settings: ServeSettings, say: Say) -> None:
             save_endpoints(settings.data, endpoints)
             announce(settings, snapshot, endpoints, say, len(pipelines))
 
-        supervisor.run(when_ready)
+        with certificate_kept_good(settings):
+            supervisor.run(when_ready)
 
 
 def prepare_catalog(
@@ -163,10 +164,26 @@ def certificate_files(settings: ServeSettings, now_ms: int) -> tuple[Path, Path]
         # Here, because it loads much that who has a certificate does not need.
         from partibus.runtime.authority import make_certificates
 
-        names = [*own_names(settings.host), *settings.tls_names]
-        certificate = key = make_certificates(settings.data.absolute(), names, now_ms)
+        certificate = key = make_certificates(settings.data.absolute(), all_names(settings), now_ms)
     make_context(certificate, key)
     return certificate, key
+
+
+def certificate_kept_good(settings: ServeSettings) -> AbstractContextManager[None]:
+    """While this is open, a certificate that was made here is made anew in time."""
+    if settings.tls_cert is not None:
+        return nullcontext()
+    from partibus.runtime.renewal import Renewal, renewing
+
+    def now_ms() -> int:
+        return utc_ms(clock_base_ms())
+
+    return renewing(Renewal(settings.data.absolute(), all_names(settings), now_ms))
+
+
+def all_names(settings: ServeSettings) -> list[str]:
+    """The names that a certificate made here is for, besides those that it always has."""
+    return [*own_names(settings.host), *settings.tls_names]
 
 
 def own_names(host: str) -> list[str]:

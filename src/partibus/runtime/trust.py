@@ -35,7 +35,7 @@ def describe_certificates(data: Path) -> list[str]:
         f"SHA-256:     {authority.fingerprint(hashes.SHA256()).hex(':').upper()}",
         f"valid until: {authority.not_valid_after_utc:%Y-%m-%d}",
         f"broker:      {', '.join(names_in(server))}",
-        f"valid until: {server.not_valid_after_utc:%Y-%m-%d}, renewed by starting the broker",
+        f"valid until: {server.not_valid_after_utc:%Y-%m-%d}, renewed by the broker in time",
     ]
 
 
