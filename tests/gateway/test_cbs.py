@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from partibus.broker.access import Right
-from partibus.gateway.claims import BAD_TOKENS_MAX
+from partibus.runtime.wrong_tokens import MANY_PER_S, STRIKES
 from partibus.wire.values import Int, ULong
 
 
@@ -93,12 +93,32 @@ def test_names_are_not_told_to_who_has_no_good_token(world: Any) -> None:
 
 def test_five_bad_tokens_close_the_connection(world: Any) -> None:
     client = world.connect()
-    for _ in range(BAD_TOKENS_MAX - 1):
+    for _ in range(STRIKES - 1):
         assert client.put_token("sb://host/", "nonsense") == 400
     assert not client.closed
-    with pytest.raises(ValueError, match="unpack"):
-        client.put_token("sb://host/", "nonsense")
+    # Answered like the others, and then it is over at once, whatever the client does.
+    assert client.put_token("sb://host/", "nonsense") == 400
     assert client.closed[0].error.condition == "amqp:unauthorized-access"
+    assert client.pipe.closed
+
+
+def test_A4_where_many_try_keys_each_has_one_token_and_who_has_a_good_one_notices_nothing(
+    world: Any,
+) -> None:
+    world.create_queue("q")
+    honest = world.connect()
+    assert honest.put_token("sb://host/q", honest.token("sb://host/q")) == 202
+    for _ in range(MANY_PER_S // STRIKES):
+        stranger = world.connect()
+        for _ in range(STRIKES):
+            assert stranger.put_token("sb://host/", "nonsense") == 400
+    stranger = world.connect()
+    assert stranger.put_token("sb://host/", "nonsense") == 400
+    assert stranger.pipe.closed
+    assert honest.put_token("sb://host/q", honest.token("sb://host/q")) == 202
+    newcomer = world.connect()
+    assert newcomer.put_token("sb://host/q", newcomer.token("sb://host/q")) == 202
+    assert newcomer.sender("q").is_attached
 
 
 def test_a_connection_without_a_token_is_dropped_after_twenty_seconds(world: Any) -> None:

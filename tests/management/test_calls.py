@@ -10,7 +10,8 @@ from starlette.responses import PlainTextResponse, Response
 from partibus.broker.access import AccessRule, Right
 from partibus.broker.descriptions import QueueDescription
 from partibus.management.calls import Call, route
-from partibus.management.settings import BAD_TOKENS_MAX, HttpSettings
+from partibus.management.settings import HttpSettings
+from partibus.runtime.wrong_tokens import STRIKES
 from partibus.testing.http_world import KEY, World, in_world
 
 
@@ -91,8 +92,8 @@ def test_A4_after_some_bad_tokens_the_connection_is_closed(tmp_path: Path) -> No
         with_gates(world)
         bad = world.token(key="bm90IHRoZSBrZXk=")
         request = f"GET /gate/send/q HTTP/1.1\r\nHost: x\r\nAuthorization: {bad}\r\n\r\n"
-        answers = await world.talk(request.encode() * (BAD_TOKENS_MAX + 3))
-        assert answers.count(b"HTTP/1.1 401") == BAD_TOKENS_MAX
+        answers = await world.talk(request.encode() * (STRIKES + 3))
+        assert answers.count(b"HTTP/1.1 401") == STRIKES
 
     in_world(tmp_path, use)
 

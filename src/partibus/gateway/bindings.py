@@ -107,6 +107,9 @@ class Carrier(Protocol):
     def refuse(self, condition: str, sentence: str) -> None:
         """Close the whole connection with an error."""
 
+    def hang_up(self, condition: str, sentence: str) -> None:
+        """Close it when this turn's answers are written, and wait for no answer to that."""
+
     def detach(self, binding: Binding, error: Error) -> None:
         """End the binding's link with an error."""
 

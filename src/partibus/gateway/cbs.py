@@ -11,7 +11,6 @@ import logging
 from partibus.broker.access import TokenMalformed, check_key, resource_path
 from partibus.broker.errors import EntityNotFound, Refusal
 from partibus.gateway.bindings import Carrier
-from partibus.gateway.claims import BAD_TOKENS_MAX
 from partibus.gateway.dialogue import Request, RequestLink
 from partibus.gateway.outcomes import as_text
 from partibus.runtime.granting import check_grant, entity_at, namespace_rules
@@ -88,7 +87,9 @@ def _not_found(audience: str) -> str:
 
 
 def _count_bad_token(carrier: Carrier, text: str) -> None:
-    carrier.claims.bad_tokens += 1
-    if carrier.claims.bad_tokens >= BAD_TOKENS_MAX:
-        seldom.warning("connection closed: bad tokens count=%d last=%r", BAD_TOKENS_MAX, text)
-        carrier.refuse("amqp:unauthorized-access", f"{BAD_TOKENS_MAX} tokens were no good.")
+    claims = carrier.claims
+    claims.bad_tokens += 1
+    if claims.bad_tokens >= carrier.node.wrong_tokens.shown(carrier.now_ms()):
+        seldom.warning("connection closed: bad tokens count=%d last=%r", claims.bad_tokens, text)
+        claims.struck_out = True
+        carrier.hang_up("amqp:unauthorized-access", "Tokens were shown that are no good.")

@@ -13,13 +13,12 @@ from partibus.broker.access import Grant, Right
 
 # A client asks for two paths an entity (itself and its $management).
 GRANTS_MAX = 4_096
-BAD_TOKENS_MAX = 5
 
 
 class Claims:
     """The grants of one connection."""
 
-    __slots__ = ("_anonymous", "_by_path", "_of_connection", "bad_tokens", "shown")
+    __slots__ = ("_anonymous", "_by_path", "_of_connection", "bad_tokens", "shown", "struck_out")
 
     def __init__(self, *, anonymous: bool) -> None:
         # Development: whoever shows nothing may do anything. Who shows a token is held to it.
@@ -29,6 +28,8 @@ class Claims:
         # Whether the peer has ever shown something that was good.
         self.shown = False
         self.bad_tokens = 0
+        # Too many of them: no more is looked at.
+        self.struck_out = False
 
     @property
     def established(self) -> bool:

@@ -101,6 +101,7 @@ class GatewayConnection(asyncio.Protocol):
         self.hold = self._pacing.hold
         self.release = self._pacing.release
         self._shutting_down: Error | None = None
+        self._hanging_up = False
         # Our close is out: only the engine's deadline for the answer counts.
         self._ending = False
         self._timer: Timer | None = None
@@ -209,7 +210,7 @@ class GatewayConnection(asyncio.Protocol):
             return
         if data:
             transport.write(data)
-        if self._engine.is_closed:
+        if self._engine.is_closed or (self._hanging_up and self._ending):
             transport.close()
         elif self._write_paused and transport.get_write_buffer_size() > WRITE_BACKLOG_BYTES_MAX:
             log.warning("connection dropped: peer does not read peer=%s", self.peer_name)
@@ -380,6 +381,13 @@ class GatewayConnection(asyncio.Protocol):
     def refuse(self, condition: str, sentence: str) -> None:
         """Close the whole connection with an error."""
         self._close(self.tracking.error(condition, sentence))
+
+    def hang_up(self, condition: str, sentence: str) -> None:
+        """Close it when this turn's answers are written, and wait for no answer to that."""
+        if self._shutting_down is None:
+            self._shutting_down = self.tracking.error(condition, sentence)
+            self._hanging_up = True
+            self._pacing.stop()
 
     def _close(self, error: Error) -> None:
         self._ending = True

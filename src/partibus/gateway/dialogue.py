@@ -182,6 +182,9 @@ class RequestLink(Binding):
         """Accept what can be read, and have it answered."""
         self.active_ms = self._carrier.now_ms()
         for delivery in deliveries:
+            if self._carrier.claims.struck_out:
+                # Too many wrong tokens: the connection ends with this turn, and nothing is read.
+                return
             if self._open >= REQUESTS_OPEN_MAX:
                 self._end()
                 return

@@ -43,6 +43,7 @@ _HELP = {
     "connections": "Open connections, by door.",
     "hop_frames_total": "Frames that a node sent to others.",
     "hop_bytes_total": "Bytes that a node sent to others.",
+    "wrong_tokens_total": "Tokens that were refused, at both doors.",
     "pipeline_up": "Whether the pipeline runs, or has done what it had to.",
     "pipeline_messages_total": "Messages that the pipeline has read since Spark began.",
     "pipeline_messages_per_second": "The same per second, over the last minute.",

@@ -14,8 +14,8 @@ from starlette.responses import Response
 
 from partibus.broker.access import TokenMalformed
 from partibus.broker.errors import EntityDisabled, Refusal
-from partibus.management.settings import BAD_TOKENS_MAX
-from partibus.runtime.tracking import TrackingTexts
+from partibus.runtime.tracking import Now, TrackingTexts
+from partibus.runtime.wrong_tokens import WrongTokens
 from partibus.store import StoreDamaged, StoreError
 
 # What tokens are refused for, as the text begins (broker.access).
@@ -60,8 +60,10 @@ class MethodNotAllowed(Refusal):
 class Refusals:
     """Turns what handlers raise into answers."""
 
-    def __init__(self, tracking: TrackingTexts) -> None:
+    def __init__(self, tracking: TrackingTexts, wrong_tokens: WrongTokens, clock: Now) -> None:
         self._tracking = tracking
+        self._wrong_tokens = wrong_tokens
+        self._clock = clock
 
     async def refused(self, request: Request, error: Exception) -> Response:
         """The rules say no."""
@@ -73,9 +75,10 @@ class Refusals:
         if status == 401:
             response.headers["www-authenticate"] = "SharedAccessSignature"
             connection = request.state.connection
-            connection.bad_tokens += "authorization" in request.headers
-            if connection.bad_tokens >= BAD_TOKENS_MAX:
-                response.headers["connection"] = "close"
+            if "authorization" in request.headers:
+                connection.bad_tokens += 1
+                if connection.bad_tokens >= self._wrong_tokens.shown(self._clock.now_ms()):
+                    response.headers["connection"] = "close"
         return response
 
     async def not_routed(self, _: Request, error: Exception) -> Response:

@@ -26,7 +26,7 @@ from partibus.store import StoreError
 
 def application(service: Service, pages: Sequence[BaseRoute] = ()) -> Starlette:
     """The whole door as an ASGI application, with pages for people to look at."""
-    refusals = Refusals(service.tracking)
+    refusals = Refusals(service.tracking, service.node.wrong_tokens, service.clock)
     return Starlette(
         routes=[
             *pages,

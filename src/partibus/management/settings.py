@@ -18,8 +18,6 @@ LINGER_S = 2.0
 DISCARD_BYTES_MAX = 4 * 1024 * 1024
 # How long requests under way may take when the node ends.
 SHUTDOWN_S = 5.0
-# After so many bad tokens the connection is closed, as on the AMQP door.
-BAD_TOKENS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ from partibus.runtime.session_listing import SessionLists
 from partibus.runtime.settling import LOCK_LOST, Group, ask_stores
 from partibus.runtime.spans import Spans, spans_of_process
 from partibus.runtime.topics import Subscribed
+from partibus.runtime.wrong_tokens import WrongTokens
 from partibus.store import Store, StoreError
 from partibus.store.catalog import Catalog, Snapshot
 
@@ -156,6 +157,9 @@ class Node:
         self.host.measured.totals["hop_bytes"] = lambda: self._hop_bytes
         self._idleness = Idleness(self)
         self.host.forwarder = Forwarder(self)
+        # For both doors.
+        self.wrong_tokens = WrongTokens()
+        self.host.measured.totals["wrong_tokens"] = lambda: self.wrong_tokens.total
         # None unless this process is traced.
         self.spans: Spans | None = spans_of_process()
         # What clients change in the catalog goes through here.

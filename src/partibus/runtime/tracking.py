@@ -10,12 +10,13 @@ from __future__ import annotations
 import logging
 from datetime import UTC, datetime
 from typing import Protocol
-from uuid import UUID
 
 from partibus.runtime.entropy import Entropy
 from partibus.telemetry import Rationed
 
 log = logging.getLogger(__name__)
+
+_VARIANTS = "89ab"
 
 
 class Now(Protocol):
@@ -28,7 +29,7 @@ class Now(Protocol):
 class TrackingTexts:
     """Makes tracking ids and texts for the doors of one node."""
 
-    __slots__ = ("_clock", "_entropy", "_log", "_namespace", "_node")
+    __slots__ = ("_clock", "_entropy", "_log", "_namespace", "_node", "_second", "_written")
 
     def __init__(self, namespace: str, node: int, clock: Now, entropy: Entropy) -> None:
         self._namespace = namespace
@@ -36,11 +37,19 @@ class TrackingTexts:
         self._clock = clock
         self._entropy = entropy
         self._log = Rationed(log)
+        # The second that was written last, and how: refusals come in crowds.
+        self._second = -1
+        self._written = ""
 
     def new_id(self) -> str:
         """A tracking id of its own: `<guid>_G<node>`."""
-        unique = UUID(bytes=self._entropy.take(16), version=4)
-        return f"{unique}_G{self._node}"
+        digits = self._entropy.take(16).hex()
+        # Version 4, as UUID writes it; a wrong token must not cost more than it has to.
+        variant = _VARIANTS[int(digits[16], 16) & 3]
+        return (
+            f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
+            f"_G{self._node}"
+        )
 
     def container_id(self) -> str:
         """The name under which a connection's end is known to its peer."""
@@ -54,8 +63,14 @@ class TrackingTexts:
             "request refused tracking_id=%s code=%s entity=%s: %s",
             tracking_id, code, entity, sentence,
         )  # fmt: skip
-        at = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
         return (
             f"{sentence} TrackingId:{tracking_id}, SystemTracker:{system}, "
-            f"Timestamp:{at:%Y-%m-%dT%H:%M:%S}"
+            f"Timestamp:{self._timestamp()}"
         )
+
+    def _timestamp(self) -> str:
+        second = self._clock.now_ms() // 1000
+        if second != self._second:
+            self._second = second
+            self._written = f"{datetime.fromtimestamp(second, UTC):%Y-%m-%dT%H:%M:%S}"
+        return self._written

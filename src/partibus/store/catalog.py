@@ -57,14 +57,14 @@ _COUNT_SUBSCRIPTIONS = "SELECT count(*) FROM entity WHERE topic = ? AND deleted_
 class Catalog:
     """An open catalog. Every method blocks; changes are durable when they return."""
 
-    __slots__ = ("_access", "_data_version", "_file", "_rules", "_snapshot")
+    __slots__ = ("_access", "_data_version", "_file", "_own_changes", "_rules", "_snapshot")
 
     def __init__(self, file: CatalogFile) -> None:
         self._file = file
         self._access = AccessTable(file)
         self._rules = RuleTable(file)
         self._snapshot: Snapshot | None = None
-        self._data_version = -1
+        self._data_version = self._own_changes = -1
 
     @classmethod
     def open(cls, path: Path) -> Catalog:
@@ -94,11 +94,10 @@ class Catalog:
 
     def changed(self) -> bool:
         """Whether load() would find something new. Cheap enough to ask several times a second."""
-        return (
-            self._snapshot is None
-            or self._file.data_version() != self._data_version
-            or self._version() != self._snapshot.version
-        )
+        if self._snapshot is None or self._file.data_version() != self._data_version:
+            return True
+        is_same = self._file.own_changes() == self._own_changes
+        return not is_same and self._version() != self._snapshot.version
 
     def load(self) -> Snapshot:
         """The catalog as it is now; the same object as before where nothing changed."""
@@ -107,6 +106,7 @@ class Catalog:
             return self._read(self._snapshot)
         # Taken before reading: what changes meanwhile is then found by the next changed().
         self._data_version = self._file.data_version()
+        self._own_changes = self._file.own_changes()
         with self._file.reading():
             self._snapshot = self._read(self._snapshot)
         return self._snapshot

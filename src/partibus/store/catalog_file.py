@@ -138,6 +138,10 @@ class CatalogFile:
             assert isinstance(version, int)
             return version
 
+    def own_changes(self) -> int:
+        """A number that differs once we have changed the file ourselves."""
+        return int(self._connection.total_changes())
+
     @property
     def in_transaction(self) -> bool:
         """Whether what is read now may still be undone."""
