@@ -3,7 +3,8 @@
     python -m benchmarks.spark --messages 1000000
 
 One broker, one Spark session on this machine, everything in one run, because only ratios of one run
-mean anything on a shared machine. Prints a table and writes JSON where `--json` says.
+mean anything on a shared machine. Prints a table, and whether the figures to reach are reached, and
+writes JSON where `--json` says.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from benchmarks.steady import beside, percentile
+from benchmarks.targets import Target
 
 from partibus.pipeline import local_session
 from partibus.testing.serve import LiveBroker
@@ -31,6 +34,11 @@ REPEATS = 3
 PEEKED = 20_000
 MICRO_BATCHES = 30
 MICRO_MESSAGES = 16
+# Of the messages that have application properties, too.
+TAGGED_SHARE = 4
+# How long senders are watched beside each reader, in turn.
+SENDERS_S = 10.0
+SENDERS_ROUNDS = 3
 
 
 class Bench:
@@ -71,22 +79,49 @@ class Bench:
 
         self.rate("write, durable, keyed", self.messages, save)
 
-    def read_batches(self, directory: Path) -> None:
-        def to_nothing(frame: DataFrame) -> Callable[[], None]:
-            return lambda: frame.write.format("noop").mode("overwrite").save()
+    def write_tagged(self) -> None:
+        """Messages with application properties, of which one is different in each."""
+        count = self.messages // TAGGED_SHARE
+        frame = self.spark.range(count).selectExpr(
+            "concat('message-', id) AS messageId",
+            "concat('customer ', id % 1000) AS partitionKey",
+            "map('region', concat('r', id % 7), 'total', string(id)) AS applicationProperties",
+            f"rpad(concat('body of ', id), {BODY_BYTES}, '.') AS body",
+        )
+        frame.write.format("servicebus").options(**self.options("tagged")).mode("append").save()
 
+    def read_batches(self, directory: Path) -> None:
         plain = self.read("orders", includeProperties="false")
         plain.write.parquet(str(directory / "parquet"))
-        read = self.rate("read, no properties", self.messages, to_nothing(plain), REPEATS)
-        whole = to_nothing(self.read("orders"))
-        self.rate("read, all columns", self.messages, whole, REPEATS)
-        parquet = to_nothing(self.spark.read.parquet(str(directory / "parquet")))
-        ceiling = self.rate("read Parquet of the same rows", self.messages, parquet, REPEATS)
+        self.read_all = _to_nothing(plain)
+        self.read_parquet = _to_nothing(self.spark.read.parquet(str(directory / "parquet")))
+        read = self.rate("read, no properties", self.messages, self.read_all, REPEATS)
+        tagged = _to_nothing(self.read("tagged"))
+        count = self.messages // TAGGED_SHARE
+        self.rate("read, all columns, with properties", count, tagged, REPEATS)
+        ceiling = self.rate(
+            "read Parquet of the same rows", self.messages, self.read_parquet, REPEATS
+        )
         peek = self.rate("peek with the stock SDK", PEEKED, self.peek)
         self.results["ratios"] = {
             "read / Parquet": round(read / ceiling, 3),
             "read / SDK peek": round(read / peek, 1),
         }
+
+    def senders(self) -> None:
+        """What ordinary sends take while Spark reads a queue, and while it reads Parquet."""
+        spans: dict[str, list[float]] = {"Parquet": [], "the queue": []}
+        works = {"Parquet": self.read_parquet, "the queue": self.read_all}
+        for _ in range(SENDERS_ROUNDS):
+            for name, work in works.items():
+                spans[name] += beside(self.broker.connection_string, "small", SENDERS_S, work)
+        for name, each in spans.items():
+            p50, p99 = percentile(each, 0.5), percentile(each, 0.99)
+            key = f"send while Spark reads {name}"
+            self.results[key] = {"p50_ms": round(p50, 2), "p99_ms": round(p99, 2), "n": len(each)}
+            print(f"{key:<46} {p99:>12,.1f} ms p99 {p50:8.1f} ms p50", flush=True)
+        queue, parquet = (percentile(spans[name], 0.99) for name in ("the queue", "Parquet"))
+        self.results["ratios"]["senders' p99, queue / Parquet"] = round(queue / parquet, 2)
 
     def peek(self) -> None:
         client = ServiceBusClient.from_connection_string(self.broker.connection_string)
@@ -101,26 +136,28 @@ class Bench:
 
     def stream(self, directory: Path) -> None:
         def run() -> None:
+            # Each time from the beginning.
+            checkpoint = tempfile.mkdtemp(prefix="checkpoint-", dir=directory)
             query = (
                 self.spark.readStream.format("servicebus")
-                .options(**self.options("orders"), startingOffsets="earliest")
+                .options(**self.options("orders"), startingOffsets="earliest", readerName="")
                 .option("maxMessagesPerTrigger", "100000")
                 .option("includeProperties", "false")
                 .load()
                 .writeStream.format("noop")
-                .option("checkpointLocation", str(directory / "checkpoint-stream"))
+                .option("checkpointLocation", checkpoint)
                 .trigger(availableNow=True)
                 .start()
             )
             query.awaitTermination()
 
-        self.rate("stream, 100,000 a batch", self.messages, run)
+        self.rate("stream, 100,000 a batch", self.messages, run, REPEATS)
 
     def micro_batches(self, directory: Path) -> None:
         """The median time of a batch of a few messages, with the engine warm."""
         query = (
             self.spark.readStream.format("servicebus")
-            .options(**self.options("small"), startingOffsets="earliest")
+            .options(**self.options("small"), startingOffsets="earliest", readerName="")
             .load()
             .writeStream.format("noop")
             .option("checkpointLocation", str(directory / "checkpoint-small"))
@@ -146,6 +183,32 @@ class Bench:
         print(f"{'micro-batch of 16, median':<46} {median:>12,.0f} ms", flush=True)
 
 
+def _to_nothing(frame: DataFrame) -> Callable[[], None]:
+    return lambda: frame.write.format("noop").mode("overwrite").save()
+
+
+def targets(results: dict[str, dict[str, Any]]) -> list[Target]:
+    """The figures to reach, as they were measured."""
+    ratios = results["ratios"]
+
+    def rate(name: str, least: int) -> Target:
+        return Target(name, results[name]["rate"], least, at_least=True, unit=" /s")
+
+    return [
+        rate("read, no properties", 250_000),
+        Target("read, against Parquet", ratios["read / Parquet"], 0.15, at_least=True),
+        rate("read, all columns, with properties", 80_000),
+        Target("read, against the stock SDK's peek", ratios["read / SDK peek"], 20, at_least=True),
+        rate("write, durable, keyed", 40_000),
+        Target("micro-batch of 16, median", results["micro-batch"]["median_ms"], 150, unit=" ms"),
+        Target(
+            "senders' p99 while a queue is read, against while Parquet is",
+            ratios["senders' p99, queue / Parquet"],
+            1.5,
+        ),
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=1_000_000)
@@ -155,18 +218,25 @@ def main() -> None:
         directory = Path(scratch)
         with LiveBroker(directory) as broker:
             broker.create_queue("orders", enable_partitioning=True, max_size_in_megabytes=5120)
+            broker.create_queue("tagged", enable_partitioning=True, max_size_in_megabytes=5120)
             broker.create_queue("small", enable_partitioning=True)
             spark = local_session("benchmark")
             # The first query of a session pays for the engine's start.
             spark.range(1000).write.format("noop").mode("overwrite").save()
             bench = Bench(broker, spark, given.messages)
             bench.write()
+            bench.write_tagged()
             bench.read_batches(directory)
             bench.stream(directory)
             bench.micro_batches(directory)
+            bench.senders()
             spark.stop()
     bench.results["machine"] = {"cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}
-    print(json.dumps(bench.results["ratios"]), json.dumps(bench.results["machine"]))
+    for each in targets(bench.results):
+        verdict = "reached" if each.reached else "NOT REACHED"
+        bound = "at least" if each.at_least else "at most"
+        print(f"{each.text}: {each.value:,}{each.unit}, {bound} {each.limit:,}: {verdict}")
+    print(json.dumps(bench.results["machine"]))
     if given.json:
         given.json.write_text(json.dumps(bench.results, indent=2) + "\n")
 
