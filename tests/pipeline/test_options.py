@@ -63,6 +63,8 @@ def test_S2_times_are_iso_or_milliseconds() -> None:
         ({"mode": "consume"}, "needs a 'readerName'"),
         ({"mode": "consume", "readerName": "r", "startingOffsets": "latest"}, "it has no"),
         ({"mode": "consume", "readerName": "r", "maxBytesPerTrigger": "9"}, "limited by"),
+        ({"maxTriggerDelay": "0s"}, "a span like 500ms, 30s, 15m or 1h, not '0s'"),
+        ({"fragmentsPerTask": "0"}, "a number from 1 on"),
         ({"failOnDataLoss": "perhaps"}, "one of true, false"),
         ({"topic": "t"}, "give 'subscription'"),
         ({"subscription": "s"}, "needs the 'topic'"),

@@ -45,3 +45,9 @@ def test_S1_a_user_may_ask_for_more_tasks() -> None:
 
 def test_S1_nothing_needs_no_task() -> None:
     assert deal([], 4) == []
+
+
+def test_S1_a_task_has_as_many_fragments_as_was_asked() -> None:
+    ranges = [Range(number, 0, 10) for number in range(1, 9)]
+    groups = deal(ranges, 2, fragments_max=3)
+    assert [[each.fragment for each in group] for group in groups] == [[1, 2, 3], [4, 5, 6], [7, 8]]

@@ -164,3 +164,34 @@ def test_S2_a_stream_without_a_name_is_warned_of_once(
 
     (warning,) = (each for each in caplog.records if "readerName" in each.message)
     assert f"'{queue.name}' has no readerName" in warning.message
+
+
+def test_A4_the_key_is_in_no_plan_progress_or_error_of_a_stream(
+    capture: Capture, queue: Queue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    key = queue.broker.connection_string.partition("SharedAccessKey=")[2].partition(";")[0]
+    queue.send("a", key="k")
+    query = capture.run()
+    query.explain(extended=True)
+    plan = capsys.readouterr().out
+    queue.broker.delete_queue(queue.name)
+    with pytest.raises(StreamingQueryException) as failed:
+        capture.run()
+    progress = " ".join(each.json for each in query.recentProgress)
+    assert "position" in plan
+    assert key not in plan + progress + str(failed.value) + str(failed.value.__cause__)
+
+
+def test_S1_what_is_wrong_with_a_stream_is_said_at_once(capture: Capture) -> None:
+    from pyspark.errors import AnalysisException, StreamingQueryException
+
+    reader = capture.spark.readStream.format("servicebus").options(**capture.queue.options)
+    with pytest.raises(AnalysisException, match="a span like 500ms, 30s, 15m or 1h"):
+        reader.option("maxTriggerDelay", "soon").load()
+    # Who brings a schema is not asked before the query runs: that is how Spark does it.
+    reader = capture.spark.readStream.format("servicebus").options(**capture.queue.options)
+    query = reader.schema("colour STRING").load().writeStream.format("noop").start()
+    with pytest.raises(StreamingQueryException, match="messages have no column 'colour'"):
+        query.awaitTermination(60)

@@ -30,8 +30,9 @@ PROPERTIES = (
 # What a reader can be told besides what it reads. Where it is and with which key is known here.
 SOURCE_OPTIONS = (
     "startingOffsets", "startingTimestamp", "maxMessagesPerTrigger", "maxBytesPerTrigger",
-    "minMessagesPerTrigger", "maxTriggerDelayMs", "minPartitions", "maxRecordsPerPartition",
-    "failOnDataLoss", "includeBody", "includeProperties", "mode", "readerName",
+    "minMessagesPerTrigger", "maxTriggerDelay", "maxTriggerDelayMs", "minPartitions",
+    "maxRecordsPerPartition", "fragmentsPerTask", "failOnDataLoss", "includeBody",
+    "includeProperties", "mode", "readerName",
 )  # fmt: skip
 
 # The longest first: one ends in the other.

@@ -37,6 +37,10 @@ TOKEN_MARGIN_MS = 5 * 60 * 1000
 MS_PER_S = 1000
 
 
+# What a server says that does not know the doors.
+_NO_DOOR = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
+
+
 class DoorRefused(Exception):
     """The broker says no; asking again does not help."""
 
@@ -253,7 +257,8 @@ class Door:
     # What went wrong --------------------------------------------------------------------------
 
     def _refused(self, status: int, said: str) -> DoorRefused:
-        if status == HTTPStatus.NOT_FOUND and "No service is hosted" in said:
+        is_none_of_ours = "TrackingId" not in said or "No service is hosted" in said
+        if status in _NO_DOOR and is_none_of_ours:
             return DoorRefused(
                 f"{self._address()} has no bulk doors, which the servicebus format needs; "
                 "is it a partibus broker (see option 'httpEndpoint')?"

@@ -7,6 +7,7 @@ shown or logged.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -20,6 +21,8 @@ EARLIEST = "earliest"
 LATEST = "latest"
 CONSUME = "consume"
 NAME_MAX = 128
+DELAY_MS_DEFAULT = 15 * 60 * 1000
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 COUNTER_MASK = (1 << 48) - 1
 
 _ALIASES = {"maxoffsetspertrigger": "maxmessagespertrigger"}
@@ -30,8 +33,9 @@ _SHARED = (
 _READ = (
     "mode", "readerName", "startingOffsets", "endingOffsets", "startingTimestamp",
     "endingTimestamp", "maxMessagesPerTrigger", "maxOffsetsPerTrigger", "maxBytesPerTrigger",
-    "minMessagesPerTrigger", "maxTriggerDelayMs", "minPartitions", "maxRecordsPerPartition",
-    "failOnDataLoss", "includeBody", "includeProperties",
+    "minMessagesPerTrigger", "maxTriggerDelay", "maxTriggerDelayMs", "minPartitions",
+    "maxRecordsPerPartition", "fragmentsPerTask", "failOnDataLoss", "includeBody",
+    "includeProperties",
 )  # fmt: skip
 _WRITE = (
     "bodyColumn", "messageIdColumn", "sessionIdColumn", "partitionKeyColumn", "writerName",
@@ -121,9 +125,10 @@ class ReadOptions:
     messages_per_trigger: int = 0
     bytes_per_trigger: int = 0
     min_messages_per_trigger: int = 0
-    max_trigger_delay_ms: int = 15 * 60 * 1000
+    max_trigger_delay_ms: int = DELAY_MS_DEFAULT
     min_partitions: int = 0
     records_per_partition: int = 0
+    fragments_per_task: int = 0
     fail_on_data_loss: bool = True
     include_body: bool = True
     include_properties: bool = True
@@ -163,9 +168,11 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         messages_per_trigger=values.number("maxMessagesPerTrigger", 0),
         bytes_per_trigger=values.number("maxBytesPerTrigger", 0),
         min_messages_per_trigger=values.number("minMessagesPerTrigger", 0),
-        max_trigger_delay_ms=values.number("maxTriggerDelayMs", 15 * 60 * 1000),
+        max_trigger_delay_ms=_span("maxTriggerDelay", values)
+        or values.number("maxTriggerDelayMs", DELAY_MS_DEFAULT),
         min_partitions=values.number("minPartitions", 0),
         records_per_partition=values.number("maxRecordsPerPartition", 0),
+        fragments_per_task=values.number("fragmentsPerTask", 0),
         fail_on_data_loss=values.flag("failOnDataLoss", True),
         include_body=values.flag("includeBody", True),
         include_properties=values.flag("includeProperties", True),
@@ -266,6 +273,17 @@ def _time(name: str, values: _Values) -> int | None:
             f"option '{name}' is a time like 2026-01-31T12:00:00+00:00, or milliseconds "
             f"since 1970, not '{text}'"
         ) from None
+
+
+def _span(name: str, values: _Values) -> int:
+    """A span as Spark's other sources write it; 0 where there is none."""
+    text = values.text(name)
+    if not text:
+        return 0
+    found = re.fullmatch(r"(\d{1,9}) *(ms|s|m|h)", text.strip().lower(), re.ASCII)
+    if found is None or not int(found[1]):
+        raise WrongOption(f"option '{name}' is a span like 500ms, 30s, 15m or 1h, not '{text}'")
+    return int(found[1]) * _UNITS_MS[found[2]]
 
 
 def _positions(name: str, values: _Values, default: str) -> Positions:

@@ -18,11 +18,17 @@ def size(asked: Range) -> int:
 
 
 def deal(
-    ranges: list[Range], cores: int, min_partitions: int = 0, records_max: int = 0
+    ranges: list[Range],
+    cores: int,
+    min_partitions: int = 0,
+    records_max: int = 0,
+    fragments_max: int = 0,
 ) -> list[list[Range]]:
     """Groups of ranges, one per task; what is in a group is read in order."""
     if not ranges:
         return []
+    if fragments_max:
+        return [ranges[at : at + fragments_max] for at in range(0, len(ranges), fragments_max)]
     pieces = [piece for each in ranges for piece in _cut(each, records_max)]
     while len(pieces) < min_partitions:
         largest = max(pieces, key=size)

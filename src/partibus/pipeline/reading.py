@@ -70,7 +70,13 @@ def read_ranges(
 def partitions(ranges: list[Range], options: ReadOptions) -> list[Ranges]:
     """The tasks that read these ranges."""
     cores = os.cpu_count() or 1
-    groups = deal(ranges, cores, options.min_partitions, options.records_per_partition)
+    groups = deal(
+        ranges,
+        cores,
+        options.min_partitions,
+        options.records_per_partition,
+        options.fragments_per_task,
+    )
     return [Ranges(group) for group in groups]
 
 

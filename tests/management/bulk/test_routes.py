@@ -141,14 +141,22 @@ def test_S1_messages_in_memory_are_not_read_in_bulk(servicebus_namespace: Namesp
         positions(servicebus_namespace, "q")
 
 
-def test_S1_a_server_without_bulk_doors_is_named() -> None:
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (404, b"<Error><Detail>No service is hosted at the specified address.</Detail></Error>"),
+        (404, b"<html>nginx</html>"),
+        (405, b""),
+        (501, b"Unsupported method"),
+    ],
+)
+def test_S1_a_server_without_bulk_doors_is_named(status: int, body: bytes) -> None:
     import http.server
     import threading
 
     class Elsewhere(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = b"<Error><Detail>No service is hosted at the specified address.</Detail></Error>"
-            self.send_response(404)
+            self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
