@@ -10,7 +10,7 @@ import pytest
 from partibus.client import tokens
 from partibus.client.tokens import SharedKey, Token
 from partibus.pipeline import door as doors
-from partibus.pipeline.door import Door, DoorRefused, Range
+from partibus.pipeline.door import Door, DoorRefused, DoorUnavailable, Range
 from partibus.pipeline.options import Place
 
 if TYPE_CHECKING:
@@ -52,5 +52,20 @@ def test_A4_a_long_query_renews_its_token_before_it_ends(
     with (
         Door(Place(queue.broker.connection_string, queue.name)) as door,
         pytest.raises(DoorRefused, match="401"),
+    ):
+        door.positions()
+
+
+def test_A4_the_doors_are_reached_over_tls_with_the_certificate_that_is_trusted(
+    queue: Queue,
+) -> None:
+    where = f"https://127.0.0.1:{queue.broker.port}"
+    trusted = str(queue.broker.authority)
+    connection = queue.broker.connection_string
+    with Door(Place(connection, queue.name, where, trusted)) as door:
+        assert len(door.positions()["fragments"]) == 16
+    with (
+        Door(Place(connection, queue.name, where), tries_max=1) as door,
+        pytest.raises(DoorUnavailable, match="CERTIFICATE_VERIFY_FAILED"),
     ):
         door.positions()

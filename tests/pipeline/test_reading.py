@@ -146,6 +146,14 @@ def test_A4_the_key_is_in_no_plan(
     spark: SparkSession, queue: Queue, capsys: pytest.CaptureFixture[str]
 ) -> None:
     read(spark, queue).explain(True)
+    # Nor with the settings of a session that is not ours.
+    own = spark.conf.get("spark.sql.redaction.options.regex")
+    spark.conf.unset("spark.sql.redaction.options.regex")
+    try:
+        read(spark, queue).explain("formatted")
+        read(spark, queue).explain(True)
+    finally:
+        spark.conf.set("spark.sql.redaction.options.regex", own)
     shown = capsys.readouterr().out
     key = queue.broker.connection_string.partition("SharedAccessKey=")[2].partition(";")[0]
     assert "servicebus" in shown

@@ -41,9 +41,9 @@ FRAGMENTS_PAUSE_S = 0.5
 # Said once by each start of a query that reads without a name.
 NAMELESS = (
     "the stream from '%s' has no readerName: messages that consumers complete before Spark has "
-    "read them are missing in it, also from a batch that is run again. Give it a name "
-    "(.option('readerName', 'NAME')), and the broker keeps messages until it has passed; or "
-    "say that this is meant, with an empty readerName"
+    "read them are missing in it, also from a batch that is run again. Give it a name (the "
+    "option readerName, --reader-name of a job), and the broker keeps messages until it has "
+    "passed; or say that this is meant, with an empty readerName"
 )
 # How often a named reader tells where it is, between its batches.
 HOLD_S = 1.0
