@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,17 @@ async def pour(writer: asyncio.StreamWriter) -> None:
         writer.write(b"400\r\n" + b"x" * 1024 + b"\r\n")
         await writer.drain()
         await asyncio.sleep(0)
+
+
+async def taken_of(writer: asyncio.StreamWriter) -> int:
+    """How much can be written before the connection is cut."""
+    taken = 0
+    with contextlib.suppress(ConnectionError):
+        while True:
+            writer.write(b"x" * 65_536)
+            await writer.drain()
+            taken += 65_536
+    return taken
 
 
 async def until(world: World, count: int) -> None:
@@ -132,6 +144,32 @@ def test_an_endless_body_is_answered_and_cut(
     in_world(tmp_path, use)
 
 
+def test_who_pours_what_nobody_wants_is_read_slowly_and_no_further_than_a_few_megabytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "LINGER_S", 1.0)
+
+    async def use(world: World) -> None:
+        async with world.connected() as (reader, writer):
+            # Refused before its body is looked at.
+            writer.write(b"PUT /q HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000000\r\n\r\n")
+            assert await reader.readline() == b"HTTP/1.1 401 Unauthorized\r\n"
+            began_s = time.monotonic()
+            # What sockets hold on both sides comes to it.
+            assert await taken_of(writer) < settings.DISCARD_BYTES_MAX + 16 * 1024 * 1024
+            assert time.monotonic() - began_s < 10
+        # A body that ends soon leaves the connection as good as new.
+        async with world.connected() as (reader, writer):
+            body = b"x" * 1_000_000
+            head = b"PUT /q HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n"
+            writer.write(head + body + GET + LAST)
+            await writer.drain()
+            answers = await reader.read()
+            assert [answers.count(b" %d " % code) for code in (401, 200)] == [1, 2]
+
+    in_world(tmp_path, use)
+
+
 def test_a_body_that_does_not_come_is_given_up(tmp_path: Path) -> None:
     async def use(world: World) -> None:
         with_echo(world, span_s=0.05)
@@ -204,10 +242,14 @@ def test_closing_answers_what_was_asked(tmp_path: Path) -> None:
 def test_a_websocket_is_handed_over_where_there_is_one(tmp_path: Path) -> None:
     async def use(world: World) -> None:
         taken = asyncio.get_running_loop().create_future()
+        gone = asyncio.Event()
 
         class Taker(asyncio.Protocol):
             def data_received(self, data: bytes) -> None:
                 taken.set_result(data)
+
+            def connection_lost(self, exc: Exception | None) -> None:
+                gone.set()
 
         world.door._upgrade = ("/$servicebus/websocket", Taker)
         async with world.connected() as (_, writer):
@@ -215,5 +257,6 @@ def test_a_websocket_is_handed_over_where_there_is_one(tmp_path: Path) -> None:
             writer.write(head + b"Connection: Upgrade\r\n\r\n")
             assert (await taken).startswith(head)
             assert not world.door.connections
+        await gone.wait()
 
     in_world(tmp_path, use)

@@ -19,7 +19,13 @@ from partibus.broker.access import Right, covers, resource_path, rights_allow
 from partibus.broker.errors import OperationTimedOut, Unauthorized
 from partibus.management.connection import HttpConnection
 from partibus.management.refusals import BodyTooLarge, MethodNotAllowed
-from partibus.management.settings import BODY_S_MAX, DISCARD_BYTES_MAX, LINGER_S, HttpSettings
+from partibus.management.settings import (
+    BODY_S_MAX,
+    DISCARD_BYTES_MAX,
+    DISCARD_PAUSE_S,
+    LINGER_S,
+    HttpSettings,
+)
 from partibus.management.side_process import SideProcess
 from partibus.runtime.clock import Clock
 from partibus.runtime.granting import check_grant
@@ -111,6 +117,7 @@ class Call:
                     left -= len(chunk)
                     if left < 0:
                         break
+                    await asyncio.sleep(DISCARD_PAUSE_S)
         except TimeoutError:
             if not too_long:
                 raise OperationTimedOut(f"The body did not come within {span_s:g} s.") from None

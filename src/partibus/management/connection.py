@@ -67,6 +67,8 @@ class HttpConnection(H11Protocol):
         self._gone = gone
         self._upgrade = upgrade
         self._deadline: asyncio.TimerHandle | None = None
+        # Bytes of a body that came after its request was answered.
+        self._unwanted = 0
         self._unread: asyncio.TimerHandle | None = None
 
     @property
@@ -96,10 +98,13 @@ class HttpConnection(H11Protocol):
         """Bytes of a request."""
         super().data_received(data)
         self._watch()
+        if self._deadline is not None and self.conn.their_state is h11.SEND_BODY:
+            self._discarded(len(data))
 
     def on_response_complete(self) -> None:
         """A request is answered."""
         super().on_response_complete()
+        self._unwanted = 0
         self._watch()
 
     def abort(self) -> None:
@@ -129,6 +134,17 @@ class HttpConnection(H11Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+    def _discarded(self, size: int) -> None:
+        """What nobody wants is read slowly, and not all of it; the deadline ends it."""
+        self._unwanted += size
+        self.flow.pause_reading()
+        if self._unwanted < settings.DISCARD_BYTES_MAX:
+            self.loop.call_later(settings.DISCARD_PAUSE_S, self._read_on)
+
+    def _read_on(self) -> None:
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
 
     def pause_writing(self) -> None:
         """The client does not read as fast as it is answered."""

@@ -16,6 +16,8 @@ WRITE_S_MAX = 60.0
 # How long the rest of a body is read that nobody wants, so that the client sees the answer.
 LINGER_S = 2.0
 DISCARD_BYTES_MAX = 4 * 1024 * 1024
+# It is read in pieces with pauses, so that who pours takes no time from others.
+DISCARD_PAUSE_S = 0.05
 # How long requests under way may take when the node ends.
 SHUTDOWN_S = 5.0
 

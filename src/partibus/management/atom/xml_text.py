@@ -15,7 +15,8 @@ from partibus.broker.errors import InvalidArgument
 from partibus.management.refusals import UNPRINTABLE
 
 DEPTH_MAX = 32
-ELEMENTS_MAX = 5_000
+# The largest description has a few hundred; building more would keep others waiting.
+ELEMENTS_MAX = 1_000
 INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
 _SEPARATOR = " "
 
