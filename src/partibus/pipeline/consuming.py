@@ -23,6 +23,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from partibus.pipeline.door import Door, DoorUnavailable
+from partibus.pipeline.lending import lent
 from partibus.pipeline.offsets import DataLoss, Offsets
 from partibus.pipeline.options import ReadOptions
 from partibus.pipeline.reading import (
@@ -196,6 +197,6 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """The messages of one task."""
         assert isinstance(partition, Ranges)
         freeze()
-        with Door(self._options.place) as door:
+        with lent(self._options.place) as door:
             for each in partition.ranges:
                 yield from door.reserved(each, self._columns, self._options.reader_name)

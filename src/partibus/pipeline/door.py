@@ -210,16 +210,26 @@ class Door:
         raise self._unavailable(last)
 
     def _send(self, method: str, target: str, body: bytes | None) -> HTTPResponse:
-        if self._connection is None:
-            self._connection = self._connect()
+        if self._connection is not None:
+            try:
+                return self._exchange(self._connection, method, target, body)
+            except (ConnectionError, HTTPException):
+                # It lay idle, and the broker has hung up meanwhile.
+                self.close()
+        self._connection = self._connect()
+        return self._exchange(self._connection, method, target, body)
+
+    def _exchange(
+        self, connection: HTTPConnection, method: str, target: str, body: bytes | None
+    ) -> HTTPResponse:
         headers = {"Accept-Encoding": "identity"}
         token = self._current_token()
         if token:
             headers["Authorization"] = token
         if body is not None:
             headers["Content-Type"] = "application/octet-stream"
-        self._connection.request(method, target, body, headers)
-        return self._connection.getresponse()
+        connection.request(method, target, body, headers)
+        return connection.getresponse()
 
     def _connect(self) -> HTTPConnection:
         address = urlsplit(self._address())

@@ -24,6 +24,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from partibus.pipeline.door import Door, DoorUnavailable, Range
+from partibus.pipeline.lending import lent
 from partibus.pipeline.offsets import DataLoss, Offsets, Standing, checked, limited, span
 from partibus.pipeline.options import EARLIEST, LATEST, Positions, ReadOptions
 from partibus.pipeline.planning import deal
@@ -62,7 +63,7 @@ def read_ranges(
 ) -> Iterator[pa.RecordBatch]:
     """In an executor: the messages of some ranges."""
     freeze()
-    with Door(options.place) as door:
+    with lent(options.place) as door:
         for each in asked.ranges:
             yield from door.messages(each, columns, options.reader_name)
 

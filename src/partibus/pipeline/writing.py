@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +20,14 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from partibus.pipeline.door import Door
+from partibus.pipeline.lending import lent
 from partibus.pipeline.options import Place
+from partibus.pipeline.reading import freeze
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# A piece is held in memory until the broker has it.
+# A piece is held in memory until the broker has it, and the next beside it.
 PIECE_BYTES = 8 * 1024 * 1024
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
@@ -49,13 +51,22 @@ class Sink:
     columns: dict[str, str]
 
     def stage(self, batches: Iterator[pa.RecordBatch], staged: Staged, attempt: str) -> Staged:
-        """In an executor: send rows, piece by piece."""
-        with Door(self.place) as door:
-            for number, piece in enumerate(_pieces(batches, self.columns)):
-                name = f"{attempt}-{number}"
+        """In an executor: send rows, piece by piece, the next being made meanwhile."""
+        freeze()
+        with lent(self.place) as door, ThreadPoolExecutor(1) as sender:
+
+            def send(name: str, piece: bytes) -> None:
                 path = f"/writers/{staged.writer}/{staged.batch}/{name}"
                 told = door.ask("PUT", path, {"spread": str(staged.partition)}, piece)
                 staged.pieces[name] = told["fragments"]
+
+            on_its_way: Future[None] | None = None
+            for number, piece in enumerate(_pieces(batches, self.columns)):
+                if on_its_way is not None:
+                    on_its_way.result()
+                on_its_way = sender.submit(send, f"{attempt}-{number}", piece)
+            if on_its_way is not None:
+                on_its_way.result()
         return staged
 
     def publish(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -64,12 +75,12 @@ class Sink:
         pieces = {name: counts for each in staged for name, counts in each.pieces.items()}
         if pieces:
             path = f"/writers/{staged[0].writer}/{staged[0].batch}"
-            with Door(self.place) as door:
+            with lent(self.place) as door:
                 door.insist("POST", path, json.dumps(pieces).encode())
 
     def discard(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver: what was staged is not wanted."""
-        with Door(self.place) as door:
+        with lent(self.place) as door:
             for each in _staged(messages):
                 for name in each.pieces:
                     door.ask("DELETE", f"/writers/{each.writer}/{each.batch}/{name}")
