@@ -111,7 +111,7 @@ class Door:
                 query["reader"] = reader
             response = self._request("GET", path, query)
             try:
-                with pa.ipc.open_stream(response) as stream:
+                with pa.ipc.open_stream(_Body(response)) as stream:
                     for batch in stream:
                         after = batch.column("position")[-1].as_py()
                         tries = 0
@@ -144,7 +144,7 @@ class Door:
             passed = 0
             try:
                 response = self._request("GET", path, query)
-                with pa.ipc.open_stream(response) as stream:
+                with pa.ipc.open_stream(_Body(response)) as stream:
                     expected = _messages(stream.schema, asked.upto - asked.after)
                     for batch in stream:
                         rest = batch.slice(max(given - passed, 0))
@@ -280,6 +280,26 @@ class Door:
             f"{self._address()} does not serve '{self._place.entity}' now: {last}. "
             "Is the broker running, and is this its address (see option 'httpEndpoint')?"
         )
+
+
+class _Body:
+    """A response's body as Arrow reads it: straight into the memory where it will be."""
+
+    closed = False
+
+    def __init__(self, response: HTTPResponse) -> None:
+        self._response = response
+
+    def read(self, size: int) -> bytes:
+        return self._response.read(size)
+
+    def read_buffer(self, size: int) -> memoryview:
+        """The next octets, fewer at the end."""
+        octets = memoryview(bytearray(size))
+        return octets[: self._response.readinto(octets)]
+
+    def close(self) -> None:
+        """The response is its door's."""
 
 
 def _said(response: HTTPResponse) -> str:

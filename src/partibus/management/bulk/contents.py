@@ -18,7 +18,8 @@ from partibus.wire.message_contents import Parts, parts
 
 # What is looked at behind the last octet of a message at most.
 _PADDING = bytes(32)
-_INT = pa.int32()
+# What places are counted in.
+INT = pa.int32()
 _LIST_0, _LIST_8, _LIST_32 = 0x45, 0xC0, 0xD0
 _MAP_8, _MAP_32 = 0xC1, 0xD1
 _DATA_8, _DATA_32 = 0xA0, 0xB0
@@ -27,8 +28,9 @@ _PROPERTIES, _APPLICATION, _DATA = b"\x00\x53\x73", b"\x00\x53\x74", b"\x00\x53\
 
 
 @functools.cache
-def _int(value: int) -> pa.Scalar:
-    return pa.scalar(value, _INT)
+def number(value: int) -> pa.Scalar:
+    """A number to reckon with arrays of places."""
+    return pa.scalar(value, INT)
 
 
 @functools.cache
@@ -42,7 +44,7 @@ class Octets:
     def __init__(self, octets: bytes) -> None:
         self.raw = octets
         padded = octets + _PADDING
-        self._last = pa.scalar(len(octets), _INT)
+        self._last = pa.scalar(len(octets), INT)
         self._buffer = pa.py_buffer(padded)
         self._values = pa.Array.from_buffers(pa.uint8(), len(padded), [None, self._buffer])
 
@@ -52,11 +54,11 @@ class Octets:
 
     def at(self, places: pa.Array, further: int = 0) -> pa.Array:
         """The octet at each place, or a few further on."""
-        return self._values.take(pc.add(places, _int(further)) if further else places)
+        return self._values.take(pc.add(places, number(further)) if further else places)
 
     def number(self, places: pa.Array, further: int = 0) -> pa.Array:
         """The octet at each place as a number to reckon with."""
-        return self.at(places, further).cast(_INT)
+        return self.at(places, further).cast(INT)
 
     def has(self, places: pa.Array, code: int, further: int = 0) -> pa.Array:
         """Where this octet is."""
@@ -76,19 +78,19 @@ class Octets:
         place behind the size; the place behind all. Sizes beyond 2^24 are not understood.
         """
         is_short = self.has(places, short)
-        after_short = pc.add(places, _int(2))
+        after_short = pc.add(places, number(2))
         size_short = self.number(places, 1)
         if pc.all(is_short).as_py():
             return is_short, is_short, after_short, pc.add(after_short, size_short)
         is_long = pc.and_(self.has(places, long), self.has(places, 0, 1))
         size = pc.add(
             pc.add(
-                pc.shift_left(self.number(places, 2), _int(16)),
-                pc.shift_left(self.number(places, 3), _int(8)),
+                pc.shift_left(self.number(places, 2), number(16)),
+                pc.shift_left(self.number(places, 3), number(8)),
             ),
             self.number(places, 4),
         )
-        after = pc.if_else(is_short, after_short, pc.add(places, _int(5)))
+        after = pc.if_else(is_short, after_short, pc.add(places, number(5)))
         end = pc.add(after, pc.if_else(is_short, size_short, size))
         return is_short, pc.or_(is_short, is_long), after, end
 
@@ -109,7 +111,7 @@ class Octets:
 def _woven(count: int) -> tuple[pa.Array, pa.Array]:
     """The order that takes from two arrays in turn; and the even numbers."""
     weave = [place for at in range(count) for place in (at, count + at)]
-    return pa.array(weave, _INT), pa.array(range(0, 2 * count, 2), _INT)
+    return pa.array(weave, INT), pa.array(range(0, 2 * count, 2), INT)
 
 
 class Contents:
@@ -130,7 +132,7 @@ class Contents:
         has_application = octets.begins(at, _APPLICATION)
         self._application = at, at
         if pc.any(has_application).as_py():
-            place = pc.add(at, _int(3))
+            place = pc.add(at, number(3))
             _, is_map, _, after = octets.sized(place, _MAP_8, _MAP_32)
             is_map = pc.and_(is_map, pc.less_equal(after, end))
             is_usual = pc.and_(is_usual, pc.or_(pc.invert(has_application), is_map))
@@ -139,7 +141,7 @@ class Contents:
                 pc.if_else(has_application, after, at),
             )
             at = octets.inside(self._application[1])
-        _, is_data, body, after = octets.sized(pc.add(at, _int(3)), _DATA_8, _DATA_32)
+        _, is_data, body, after = octets.sized(pc.add(at, number(3)), _DATA_8, _DATA_32)
         is_data = pc.and_(is_data, octets.begins(at, _DATA))
         is_usual = pc.and_(is_usual, pc.and_(is_data, pc.equal(after, end)))
         self._body = body, end
@@ -151,10 +153,10 @@ class Contents:
         """Where they are usual, and where what follows them begins."""
         octets = self._octets
         is_there = octets.begins(begin, _PROPERTIES)
-        place = pc.add(begin, _int(3))
+        place = pc.add(begin, number(3))
         is_short, is_list, after_size, after = octets.sized(place, _LIST_8, _LIST_32)
         # A long list's number of fields is long, too.
-        first = pc.add(after_size, pc.if_else(is_short, _int(1), _int(4)))
+        first = pc.add(after_size, pc.if_else(is_short, number(1), number(4)))
         is_list = pc.and_(pc.and_(is_there, is_list), pc.less_equal(after, end))
         if not pc.all(is_short).as_py():
             count = pc.if_else(is_short, octets.at(after_size), octets.at(after_size, 3))
@@ -163,23 +165,23 @@ class Contents:
         else:
             count = octets.at(after_size)
         room = pc.subtract(after, place)
-        count = count.cast(_INT)
-        is_list = pc.and_(is_list, pc.greater(count, _int(0)))
+        count = count.cast(INT)
+        is_list = pc.and_(is_list, pc.greater(count, number(0)))
         is_list = pc.and_(is_list, pc.less_equal(count, room))
         has_id = pc.and_(is_list, octets.has(first, _TEXT_8))
         has_none = pc.and_(is_list, octets.has(first, _NULL))
         after_id = pc.add(
-            first, pc.if_else(has_id, pc.add(octets.number(first, 1), _int(2)), _int(1))
+            first, pc.if_else(has_id, pc.add(octets.number(first, 1), number(2)), number(1))
         )
         is_whole = pc.and_(pc.or_(has_id, has_none), pc.less_equal(after_id, after))
         is_empty = pc.and_(is_there, octets.has(place, _LIST_0))
         is_usual = pc.or_(pc.or_(is_whole, is_empty), pc.invert(is_there))
         # Messages without properties, or with none in them, have nothing here.
-        at = pc.if_else(is_empty, pc.add(begin, _int(4)), begin)
+        at = pc.if_else(is_empty, pc.add(begin, number(4)), begin)
         at = octets.inside(pc.if_else(is_whole, after, at))
         self._has_id = pc.and_(has_id, is_whole)
         self._id = (
-            pc.if_else(self._has_id, pc.add(first, _int(2)), begin),
+            pc.if_else(self._has_id, pc.add(first, number(2)), begin),
             pc.if_else(self._has_id, after_id, begin),
         )
         self._rest = pc.if_else(is_whole, after_id, at), at

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partibus.broker.records import FragmentKey, State, SubQueue
-from partibus.management.bulk.contents import Contents, Octets
+from partibus.management.bulk.application import MAPS, text_maps
+from partibus.management.bulk.contents import INT, Contents, Octets
 from partibus.store.browsing import Rows
 from partibus.wire.columns import PROPERTY_FIELDS, READ_COLUMNS
 from partibus.wire.errors import DecodeError
 from partibus.wire.message_contents import (
     annotation_values,
-    application_values,
     property_values,
 )
 
@@ -29,7 +29,7 @@ _TYPES: dict[str, pa.DataType] = {
     "long": pa.int64(),
     "timestamp": pa.timestamp("us", tz="UTC"),
     "binary": pa.binary(),
-    "map": pa.map_(pa.string(), pa.string()),
+    "map": MAPS,
 }
 _STATES = {
     State.ACTIVE: "active",
@@ -49,7 +49,6 @@ _DEAD = {
 }
 _NUMBERS = {"position", "sequenceNumber", "enqueuedSequenceNumber"}
 _SEQUENCE_BITS = 48
-_INT = pa.int32()
 _MS = pa.timestamp("ms", tz="UTC")
 _US = _TYPES["timestamp"]
 
@@ -79,10 +78,10 @@ class Table:
         found: dict[str, Any] = {}
         if wanted & (_CONTENTS | _ANNOTATIONS):
             octets = Octets(rows.octets)
-            begin = _array(rows.begin, _INT)
-            bare = pc.add(begin, _array(rows.kept_length, _INT))
+            begin = _array(rows.begin, INT)
+            bare = pc.add(begin, _array(rows.kept_length, INT))
             if wanted & _CONTENTS:
-                end = pc.add(begin, _array(rows.length, _INT))
+                end = pc.add(begin, _array(rows.length, INT))
                 self._read_contents(Contents(octets, bare, end), wanted, found)
             if wanted & _ANNOTATIONS:
                 self._read_annotations(octets.between(begin, bare), found)
@@ -137,14 +136,11 @@ class Table:
                 at = PROPERTY_FIELDS[name] - 1
                 found[name] = _spread([each[at] for each in values], which, pa.string())
         if "applicationProperties" in wanted or (self._is_dead and wanted & _DEAD.keys()):
-            maps, which = _each(contents.application(), application_values)
-            found["applicationProperties"] = _spread(
-                [list(each.items()) for each in maps], which, _TYPES["map"]
-            )
+            maps = found["applicationProperties"] = text_maps(contents.application())
         for column, name in _DEAD.items():
             if column in wanted:
                 found[column] = (
-                    _spread([each.get(name) for each in maps], which, pa.string())
+                    pc.map_lookup(maps, pa.scalar(name), "first")
                     if self._is_dead
                     else pa.nulls(len(contents), pa.string())
                 )
