@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from partibus.client import Client
 from partibus.testing.serve import LiveBroker
 
 
@@ -37,3 +38,33 @@ def test_purge_leaves_an_empty_queue(partibus: Callable[..., Any], broker: LiveB
     assert partibus("queue", "purge", queue, "--yes").code == 0
     assert partibus("peek", queue, "--output", "json").out == "[]\n"
     assert partibus("queue", "purge", "there-is-none", "--yes").code == 8
+
+
+def test_a_topic_is_purged_with_all_its_subscriptions(
+    partibus: Callable[..., Any], broker: LiveBroker
+) -> None:
+    topic = broker.create_topic("cli-purge-topic", enable_partitioning=True)
+    for name in ("a", "b"):
+        broker.create_subscription(topic, name)
+    partibus("send", topic, "--lines", stdin="1\n2\n3\n")
+    partibus("send", topic, "later", "--at", "1h")
+    purged = json.loads(partibus("topic", "purge", topic, "--yes", "--output", "json").out)
+    assert purged == {"deleted": 7}
+    for name in ("a", "b"):
+        assert partibus("peek", f"{topic}/Subscriptions/{name}", "--output", "json").out == "[]\n"
+    shown = json.loads(partibus("topic", "show", topic, "--output", "json").out)
+    assert (shown["SizeInBytes"], shown["CountDetails"]["ScheduledMessageCount"]) == ("0", "0")
+
+
+def test_a_purge_says_how_many_it_deleted_and_leaves_what_is_locked(
+    partibus: Callable[..., Any], broker: LiveBroker
+) -> None:
+    queue = broker.create_queue("cli-purge-locked")
+    partibus("send", queue, "--lines", stdin="1\n2\n3\n")
+    with (
+        Client.from_connection_string(broker.connection_string) as client,
+        client.receiver(queue) as receiver,
+    ):
+        (held,) = receiver.receive(timeout=10)
+        assert partibus("queue", "purge", queue, "--yes").err == "2 deleted\n"
+        receiver.complete(held)

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import click
 
 from partibus.cli.connecting import administration, connection_string_of, reached
-from partibus.cli.output import show_list, show_one, shown
+from partibus.cli.output import show_done, show_list, show_one, shown
 
 COLUMNS = ("name", "rights")
 KEY_COLUMNS = (*COLUMNS, "primaryKey", "secondaryKey")
@@ -83,14 +83,15 @@ def rotate_command(
 @click.argument("name")
 @entity_option
 @click.confirmation_option("--yes", prompt="Delete the rule and lock out who uses it?")
+@shown
 @reached
 def delete_command(
-    name: str, entity: str | None, connection_string: str | None, data: Path
+    name: str, entity: str | None, output: str, connection_string: str | None, data: Path
 ) -> None:
     """Remove a rule."""
     with administration(connection_string, data) as admin:
         admin.extension("DELETE", _path(entity, name))
-    click.echo("deleted", err=True)
+    show_done({"deleted": name}, "deleted", output)
 
 
 def _show(

@@ -9,6 +9,7 @@ from typing import BinaryIO
 import click
 
 from partibus.cli.options import data_option
+from partibus.cli.output import show_one, shown
 
 
 @click.group("cert")
@@ -17,11 +18,15 @@ def cert_commands() -> None:
 
 
 @cert_commands.command("show")
+@shown
 @data_option
-def show_certificate_command(data: Path) -> None:
+def show_certificate_command(data: Path, output: str) -> None:
     """Say which certificates were made, for which names, and until when they hold."""
-    from partibus.runtime.trust import describe_certificates
+    from partibus.runtime.trust import certificates_of, describe_certificates
 
+    if output == "json":
+        show_one(certificates_of(data), output)
+        return
     for line in describe_certificates(data):
         click.echo(line)
 
@@ -37,10 +42,15 @@ def export_certificate_command(file: BinaryIO, data: Path) -> None:
 
 
 @click.command("env")
+@shown
 @data_option
-def env_command(data: Path) -> None:
+def env_command(data: Path, output: str) -> None:
     """Print the variables by which clients reach and trust the broker: eval "$(partibus env)"."""
     from partibus.runtime.trust import client_variables
 
-    for name, value in client_variables(data).items():
+    variables = client_variables(data)
+    if output == "json":
+        show_one(variables, output)
+        return
+    for name, value in variables.items():
         click.echo(f"export {name}={shlex.quote(value)}")

@@ -9,6 +9,7 @@ import click
 
 from partibus.cli.connecting import administration, reached
 from partibus.cli.options import FILE
+from partibus.cli.output import show_one, shown
 from partibus.config import read_configuration
 from partibus.store.configuration import declare
 
@@ -20,9 +21,20 @@ def config_commands() -> None:
 
 @config_commands.command("validate")
 @click.argument("file", type=FILE)
-def validate_command(file: Path) -> None:
+@shown
+def validate_command(file: Path, output: str) -> None:
     """Check a configuration file without starting anything."""
     configuration = declare(read_configuration(file)).configuration
+    if output == "json":
+        row = {
+            "file": str(file),
+            "namespace": configuration.name,
+            "queues": len(configuration.queues),
+            "topics": len(configuration.topics),
+            "pipelines": len(configuration.pipelines),
+        }
+        show_one(row, output)
+        return
     counts = f"{len(configuration.queues)} queues, {len(configuration.topics)} topics"
     if configuration.pipelines:
         counts += f", {len(configuration.pipelines)} pipelines"

@@ -14,8 +14,9 @@ from typing import Any
 import click
 
 from partibus.cli.connecting import administration, reached
-from partibus.cli.output import show_list, show_one, shown
+from partibus.cli.output import show_done, show_list, show_one, shown
 from partibus.client.administration import Administration, Description
+from partibus.client.errors import ServerBusy
 
 LIST_COLUMNS = ("Name", "Status", "EnablePartitioning", "Active", "DeadLetter", "SizeInBytes")
 # With the paths that go behind the name of a topic.
@@ -162,24 +163,45 @@ def _add_rest(
     @group.command("delete", help=f"Delete a {word} with all its messages.")
     @with_arguments(*names)
     @confirmed
+    @shown
     @reached
-    def delete(connection_string: str | None, data: Path, **named: str) -> None:
+    def delete(output: str, connection_string: str | None, data: Path, **named: str) -> None:
+        path = path_of(**named)
         with administration(connection_string, data) as admin:
-            admin.delete(path_of(**named))
-        click.echo("deleted", err=True)
-
-    if kind == "Topic":
-        # It holds no messages of its own but scheduled ones.
-        return
+            admin.delete(path)
+        show_done({"deleted": path}, "deleted", output)
 
     @group.command("purge", help=f"Delete all messages of a {word}, but not the {word}.")
     @with_arguments(*names)
     @click.confirmation_option("--yes", prompt="Delete all its messages for good?")
+    @shown
     @reached
-    def purge(connection_string: str | None, data: Path, **named: str) -> None:
+    def purge(output: str, connection_string: str | None, data: Path, **named: str) -> None:
+        path = path_of(**named)
         with administration(connection_string, data) as admin:
-            admin.extension("POST", f"entities/{path_of(**named)}/purge")
-        click.echo("purged", err=True)
+            paths = [path]
+            if kind == "Topic":
+                # It holds scheduled messages only; the others are its subscriptions'.
+                feed = admin.list(f"{path}/{SUBSCRIPTIONS}")
+                paths += [subscription_path(path, str(each["Name"])) for each in feed]
+            deleted = sum(_purged(admin, each) for each in paths)
+        show_done({"deleted": deleted}, f"{deleted} deleted", output)
+
+
+def _purged(admin: Administration, path: str) -> int:
+    """Empty an entity, however many steps it takes; how many messages that were."""
+    deleted = 0
+    while True:
+        step: Any = admin.extension("POST", f"entities/{path}/purge")
+        deleted += int(step["deleted"])
+        if step["complete"]:
+            return deleted
+        if not step["deleted"]:
+            where = ", ".join(map(str, step["unfinished"]))
+            raise ServerBusy(
+                f"{deleted} deleted from '{path}'; not from its fragments {where}, which are not "
+                "available"
+            )
 
 
 def subscription_path(topic: str, name: str) -> str:

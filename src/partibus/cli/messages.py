@@ -19,7 +19,7 @@ import click
 
 from partibus.broker.durations import parse_duration
 from partibus.cli.connecting import client, reached
-from partibus.cli.output import show_line, show_list, shown
+from partibus.cli.output import show_done, show_line, show_list, shown
 from partibus.client import Message, MessageState, ReceivedMessage
 from partibus.client.sync_client import Client, Receiver
 
@@ -90,6 +90,7 @@ def _value(text: str) -> object:
 )
 @click.option("--ttl", callback=_span, help="The time to live, as 30s, 5m, 2h, 1d.")
 @click.option("--at", callback=_span, help="Have it enqueued after this span.")
+@shown
 @reached
 def send_command(
     entity: str,
@@ -98,6 +99,7 @@ def send_command(
     lines: bool,
     properties: dict[str, object],
     at: timedelta | None,
+    output: str,
     connection_string: str | None,
     data: Path,
     **fields: Any,
@@ -123,7 +125,7 @@ def send_command(
         while batch := list(islice(bodies, BATCH_MAX)):
             sender.send([Message(each, properties=dict(properties), **named) for each in batch])
             accepted += len(batch)
-    click.echo(f"{accepted} accepted", err=True)
+    show_done({"accepted": accepted}, f"{accepted} accepted", output)
 
 
 def _bodies(body: str | None, file: Any, lines: bool) -> Iterator[bytes]:
@@ -234,12 +236,14 @@ def list_dead_letters_command(context: click.Context, /, **options: Any) -> None
 @click.option("--count", type=click.IntRange(1), help="At most so many.")
 @click.option("--to", help="Where to send them. Default: the queue they come from.")
 @click.option("--reason", help="Only those that were set aside for this reason.")
+@shown
 @reached
 def resubmit_command(
     entity: str,
     count: int | None,
     to: str | None,
     reason: str | None,
+    output: str,
     connection_string: str | None,
     data: Path,
 ) -> None:
@@ -275,7 +279,8 @@ def resubmit_command(
         if others:
             receiver.abandon(others)
     left = f", {kept} of other reasons left" if kept else ""
-    click.echo(f"{moved} resubmitted to {to or entity}{left}", err=True)
+    row = {"resubmitted": moved, "to": to or entity, "left": kept}
+    show_done(row, f"{moved} resubmitted to {to or entity}{left}", output)
 
 
 def _without_reason(message: ReceivedMessage) -> Message:
@@ -287,8 +292,11 @@ def _without_reason(message: ReceivedMessage) -> Message:
 @dlq_commands.command("purge")
 @click.argument("entity")
 @click.confirmation_option("--yes", prompt="Delete all dead letters for good?")
+@shown
 @reached
-def purge_dead_letters_command(entity: str, connection_string: str | None, data: Path) -> None:
+def purge_dead_letters_command(
+    entity: str, output: str, connection_string: str | None, data: Path
+) -> None:
     """Delete all dead letters."""
     deleted = 0
     with (
@@ -297,7 +305,7 @@ def purge_dead_letters_command(entity: str, connection_string: str | None, data:
     ):
         while messages := receiver.receive(BATCH_MAX, timeout=1.0):
             deleted += len(messages)
-    click.echo(f"{deleted} deleted", err=True)
+    show_done({"deleted": deleted}, f"{deleted} deleted", output)
 
 
 def describe(message: ReceivedMessage) -> dict[str, object]:

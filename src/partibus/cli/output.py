@@ -44,6 +44,14 @@ def show_one(row: Row, output: str) -> None:
         _print_table(("property", "value"), [[name, _text(value)] for name, value in row.items()])
 
 
+def show_done(row: Row, line: str, output: str) -> None:
+    """Say what was done: a line for a person, who may pipe the rest; an object for a program."""
+    if output == "json":
+        click.echo(json.dumps(dict(row), default=str))
+    else:
+        click.echo(line, err=True)
+
+
 def show_line(row: Row, columns: Iterable[str], output: str) -> None:
     """Print one of many that come one after another."""
     if output == "json":

@@ -10,6 +10,7 @@ import msgspec
 
 from partibus import __version__
 from partibus.cli.options import DIRECTORY, FILE, PORT, setting
+from partibus.cli.output import show_one, shown
 from partibus.config import (
     AMQP_PORT,
     HTTP_PORT,
@@ -127,6 +128,10 @@ def pipelines_command(data: Path, status: int, lifeline: int) -> None:
 
 
 @click.command("version")
-def version_command() -> None:
+@shown
+def version_command(output: str) -> None:
     """Print the version."""
-    click.echo(f"partibus {__version__}")
+    if output == "json":
+        show_one({"version": __version__}, output)
+    else:
+        click.echo(f"partibus {__version__}")

@@ -24,6 +24,21 @@ from partibus.store import StoreError
 from partibus.store.catalog import ROOT_RULE, Catalog
 
 
+def certificates_of(data: Path) -> dict[str, object]:
+    """The certificates made here, for a program."""
+    directory = data.absolute() / DIRECTORY_NAME
+    authority = read_certificate(directory / AUTHORITY_NAME)
+    server = read_certificate(directory / SERVER_NAME)
+    return {
+        "authority": authority.subject.rfc4514_string(),
+        "file": str(directory / AUTHORITY_NAME),
+        "sha256": authority.fingerprint(hashes.SHA256()).hex(),
+        "authorityValidUntil": authority.not_valid_after_utc.isoformat(),
+        "names": list(names_in(server)),
+        "validUntil": server.not_valid_after_utc.isoformat(),
+    }
+
+
 def describe_certificates(data: Path) -> list[str]:
     """The certificates made here, for a person."""
     directory = data.absolute() / DIRECTORY_NAME
