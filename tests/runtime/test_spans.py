@@ -123,14 +123,21 @@ def test_management_over_both_doors_has_spans(servicebus_namespace: Namespace, f
         receiver.peek_messages(1)
     (peek,) = find("com.microsoft:peek-message q")
     assert (peek.attributes or {})["amqp.response.status_code"] == 204
-    address = f"http://127.0.0.1:{servicebus_namespace.http_port}/nothing"
-    request = urllib.request.Request(address, headers={"traceparent": context(7)})
-    with pytest.raises(urllib.error.HTTPError):
-        urllib.request.urlopen(request)
-    (span,) = find("GET ")
-    assert span.parent is not None
-    assert span.parent.span_id == 7
-    assert (span.attributes or {})["http.response.status_code"] == 401
+    for method, path, route in (
+        ("GET", "nothing", "/{path:path}"),
+        ("POST", "q/messages", "/{entity:path}/messages"),
+    ):
+        address = f"http://127.0.0.1:{servicebus_namespace.http_port}/{path}"
+        headers = {"traceparent": context(7)}
+        request = urllib.request.Request(address, headers=headers, method=method)
+        with pytest.raises(urllib.error.HTTPError) as answer:
+            urllib.request.urlopen(request)
+        answer.value.close()
+        (span,) = find(f"{method} ")
+        assert span.name == f"{method} {route}"
+        assert span.parent is not None
+        assert span.parent.span_id == 7
+        assert (span.attributes or {})["http.response.status_code"] == 401
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,17 @@ class Call:
 Handler = Callable[[Call], Awaitable[Response]]
 
 
+async def answered(handler: Handler, call: Call, method: str, path: str) -> Response:
+    """What a handler answers on a path of the door; with a span where this process is traced."""
+    spans = call.node.spans
+    if spans is None:
+        return await handler(call)
+    with spans.answering(method, path, call.request.headers) as span:
+        response = await handler(call)
+        span.answered(response.status_code)
+        return response
+
+
 def route(service: Service, path: str, handlers: Mapping[str, Handler]) -> Route:
     """A path of the door: which handler answers which method (HEAD is answered as GET)."""
 
@@ -137,13 +148,6 @@ def route(service: Service, path: str, handlers: Mapping[str, Handler]) -> Route
         handler = handlers.get(method)
         if handler is None:
             raise MethodNotAllowed(request.method, tuple(handlers))
-        call = Call(request, service)
-        spans = service.node.spans
-        if spans is None:
-            return await handler(call)
-        with spans.answering(method, path, request.headers) as span:
-            response = await handler(call)
-            span.answered(response.status_code)
-            return response
+        return await answered(handler, Call(request, service), method, path)
 
     return Route(path, answer, methods=METHODS)

@@ -10,7 +10,7 @@ import pytest
 
 from partibus.broker.access import AccessRule, Right
 from partibus.broker.descriptions import QueueDescription
-from partibus.broker.topics import TopicDescription
+from partibus.broker.topics import SubscriptionDescription, TopicDescription
 from partibus.management.atom.bodies import BODY_BYTES_MAX
 from partibus.management.atom.description_xml import ORDER, SERVICE
 from partibus.testing.atom_client import Answer, ask, entry, queue
@@ -86,6 +86,56 @@ def test_elements_come_in_their_order_and_each_version_has_its_own(tmp_path: Pat
                 assert list((await ask(world, "GET", path, version=version)).description) == list(
                     older
                 )
+
+    in_world(tmp_path, use)
+
+
+# All that clients were ever made for, with what came with each.
+VERSIONS = {
+    "2013-10": {"EnablePartitioning", "EntityAvailabilityStatus"},
+    "2014-05": set(),
+    "2015-01": set(),
+    "2016-07": set(),
+    "2017-04": set(),
+    "2021-05": {"MaxMessageSizeInKilobytes", "IsClientAffine"},
+    "2024-05": {"SqlFilterCount", "CorrelationFilterCount"},
+}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_A2_every_version_makes_changes_and_shows_what_it_knows(
+    version: str, tmp_path: Path
+) -> None:
+    later = set().union(*(each for name, each in VERSIONS.items() if name > version))
+    places = {
+        "/q": QueueDescription,
+        "/t": TopicDescription,
+        "/t/subscriptions/s": SubscriptionDescription,
+    }
+
+    async def use(world: World) -> None:
+        for path, kind in places.items():
+            name = kind.__name__
+            made = await ask(world, "PUT", path, entry(name, UserMetadata="x"), version=version)
+            assert made.status == 201, made.detail
+            found = await ask(world, "GET", path, version=version)
+            known = [each for each in ORDER[kind] if each not in later]
+            assert list(found.description) == [each for each in known if each in found.description]
+            # What is shown can be sent back as it is, with one thing changed.
+            body = found.body.replace("<UserMetadata>x<", "<UserMetadata>y<").encode()
+            changed = await ask(world, "PUT", path, body, version=version, **UPDATE)
+            assert changed.status == 200, changed.detail
+            assert changed.description["UserMetadata"] == "y"
+            # What came later is no part of it; where it was shown, it would be refused.
+            if "MaxMessageSizeInKilobytes" in later and kind is QueueDescription:
+                asked = entry(name, MaxMessageSizeInKilobytes="256")
+                refused = await ask(world, "PUT", "/late", asked, version=version)
+                assert (refused.status, "2021-05" in refused.detail) == (400, True)
+        assert (await ask(world, "GET", "/$Resources/queues", version=version)).titles == ["q"]
+        rules = await ask(world, "GET", "/t/subscriptions/s/rules", version=version)
+        assert rules.titles == ["$Default"]
+        for path in reversed(places):
+            assert (await ask(world, "DELETE", path, version=version)).status == 200
 
     in_world(tmp_path, use)
 

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from partibus.management.calls import Call, Handler, Service
+from partibus.management.calls import Call, Handler, Service, answered
 from partibus.management.messages import delivering, sending, settling
 
 _OPERATIONS: Mapping[str, Mapping[str, Handler]] = {
@@ -32,14 +32,16 @@ _OPERATIONS: Mapping[str, Mapping[str, Handler]] = {
 def routes(service: Service) -> list[BaseRoute]:
     """The paths of this package."""
     return [
-        Route(path, _endpoint(service, handler), methods=[method])
+        Route(path, _endpoint(service, handler, method, path), methods=[method])
         for path, handlers in _OPERATIONS.items()
         for method, handler in handlers.items()
     ]
 
 
-def _endpoint(service: Service, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(
+    service: Service, handler: Handler, method: str, path: str
+) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
-        return await handler(Call(request, service))
+        return await answered(handler, Call(request, service), method, path)
 
     return answer
