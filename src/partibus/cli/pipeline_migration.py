@@ -24,6 +24,7 @@ from partibus.cli.pipeline import bar, broker_of, session, sparked
 @click.option(
     "--accept-differences", is_flag=True, help="Swap although what arrived is not what was there."
 )
+@click.option("--undo", is_flag=True, help="Take back a migration that is not over.")
 @sparked
 def migrate_command(
     queue: str,
@@ -31,6 +32,7 @@ def migrate_command(
     state: str,
     leave_deferred: bool,
     accept_differences: bool,
+    undo: bool,
     master: str,
     output: str,
     **options: Any,
@@ -38,22 +40,35 @@ def migrate_command(
     """Make QUEUE partitioned or conventional, with all its messages.
 
     Clients find it disabled while its messages are moved and verified. Run again after an
-    interruption, it goes on; run again when it is over, it deletes QUEUE.before once that is empty.
+    interruption, it goes on; with --undo it goes back, and QUEUE is itself again. Run again when it
+    is over, it deletes QUEUE.before once that is empty.
     """
+    if undo and accept_differences:
+        raise click.UsageError("--undo takes nothing for the same that is not")
     broker = broker_of(options)
     with bar() as progress, session("migrate", master) as spark:
-        from partibus.pipeline.jobs.migrate import migrate
+        from partibus.pipeline.jobs.migrate import migrate, undo_migration
 
-        done = migrate(
-            spark,
-            broker,
-            queue,
-            partitioned=to == "partitioned",
-            state=state,
-            leave_deferred=leave_deferred,
-            accept_differences=accept_differences,
-            progress=progress,
-        )
-    show_one({name: value for name, value in asdict(done).items() if name != "mark"}, output)
+        partitioned = to == "partitioned"
+        if undo:
+            done = undo_migration(
+                spark, broker, queue, partitioned=partitioned, state=state, progress=progress
+            )
+        else:
+            done = migrate(
+                spark,
+                broker,
+                queue,
+                partitioned=partitioned,
+                state=state,
+                leave_deferred=leave_deferred,
+                accept_differences=accept_differences,
+                progress=progress,
+            )
+    shown = ("entity", "partitioned", "step", "messages", "old", "left", "notes")
+    show_one({name: value for name, value in asdict(done).items() if name in shown}, output)
     if done.left:
-        click.echo(f"'{done.old}' stays: {done.left}", err=True)
+        left = ", ".join(f"{number} {what}" for what, number in done.left.items())
+        click.echo(
+            f"'{done.old}' stays, with {left}; docs/PIPELINE.md says how they follow", err=True
+        )

@@ -1,7 +1,8 @@
 """What the messages of an entity are, in a form that two entities can be compared by.
 
-For each key: how many messages, the sum of their contents' hashes, and a hash over them in their
-order. Messages without a key have no order; they are compared as a set.
+For each key: how many messages, and a hash over their contents in their order. Messages without a
+key have no order; for each content it is kept how many there are. What has come to an entity behind
+what was there before is told apart from a difference: the order of each key begins as it was.
 """
 
 from __future__ import annotations
@@ -23,75 +24,107 @@ SCHEMA = (
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How two entities differ."""
+    """How an entity differs from what was there before."""
 
     messages_before: int
     messages_after: int
-    # Keys of which messages are missing, too many, changed, or in another order.
+    # Keys of which messages are missing, changed, or in another order.
     keys: list[str]
     keys_different: int
+    # Messages that have come behind all others of their key.
+    late: int
 
     @property
     def is_none(self) -> bool:
         """Whether they hold the same."""
-        return not self.keys_different
+        return not self.keys_different and not self.late
 
 
-def fingerprint(rows: DataFrame) -> DataFrame:
-    """One row for each key, and one for messages without."""
+def _contents(rows: DataFrame) -> DataFrame:
     properties = f.to_json(f.array_sort(f.map_entries("applicationProperties")))
     texts = [f.coalesce(f.col(name).cast("string"), f.lit("\0")) for name in CONTENTS]
     content = f.xxhash64(*texts, f.coalesce(properties, f.lit("[]")))
-    key = key_of(rows)
-    named = rows.select(key.alias("key"), "position", content.alias("content"))
+    return rows.select(key_of(rows).alias("key"), "position", content.alias("content"))
+
+
+def _keyed(contents: DataFrame) -> DataFrame:
+    """For each key the contents in order."""
     ordered = f.array_sort(f.collect_list(f.struct("position", "content")))
-    grouped = named.where("key IS NOT NULL").groupBy("key")
-    keyed = grouped.agg(
-        f.count("*").alias("messages"),
-        f.sum(f.col("content").cast("decimal(38)")).alias("contents"),
-        f.xxhash64(f.transform(ordered, lambda each: each["content"])).alias("order"),
+    return (
+        contents.where("key IS NOT NULL")
+        .groupBy("key")
+        .agg(f.transform(ordered, lambda each: each["content"]).alias("contents"))
     )
-    rest = named.where("key IS NULL").agg(
-        f.lit(None).cast("string").alias("key"),
-        f.count("*").alias("messages"),
-        f.sum(f.col("content").cast("decimal(38)")).alias("contents"),
-        f.lit(0).cast("long").alias("order"),
-    )
-    return keyed.unionByName(rest)
+
+
+def _keyless(contents: DataFrame) -> DataFrame:
+    """For each content of messages without a key, how many there are."""
+    return contents.where("key IS NULL").groupBy("content").agg(f.count("*").alias("messages"))
 
 
 def keep(rows: DataFrame, directory: str) -> int:
     """Write the fingerprint of these messages to a directory; returns how many they are."""
-    fingerprint(rows).write.mode("overwrite").parquet(directory)
+    contents = _contents(rows)
+    keyed = _keyed(contents).select(
+        "key",
+        f.lit(None).cast("long").alias("content"),
+        f.size("contents").cast("long").alias("messages"),
+        f.xxhash64("contents").alias("order"),
+    )
+    keyless = _keyless(contents).select(
+        f.lit(None).cast("string").alias("key"),
+        "content",
+        "messages",
+        f.lit(None).cast("long").alias("order"),
+    )
+    keyed.unionByName(keyless).write.mode("overwrite").parquet(directory)
     row = rows.sparkSession.read.parquet(directory).agg(f.sum("messages").alias("n")).first()
     return int(row.n or 0) if row else 0
 
 
 def compare(spark: SparkSession, directory: str, rows: DataFrame, shown: int = 5) -> Difference:
     """Compare a fingerprint that was kept with the messages of another entity."""
-    before = spark.read.parquet(directory).alias("before")
-    after = fingerprint(rows).alias("after")
-    same = [
-        f.col(f"before.{name}").eqNullSafe(f.col(f"after.{name}"))
-        for name in ("messages", "contents", "order")
-    ]
-    joined = before.join(
-        after, f.col("before.key").eqNullSafe(f.col("after.key")), "full_outer"
-    ).select(
-        f.coalesce("before.key", "after.key", f.lit("(none)")).alias("key"),
-        f.coalesce("before.messages", f.lit(0)).alias("was"),
-        f.coalesce("after.messages", f.lit(0)).alias("now"),
-        (same[0] & same[1] & same[2]).alias("same"),
-    ).cache()  # fmt: skip
+    before = spark.read.parquet(directory)
+    contents = _contents(rows)
+    was = f.coalesce("messages", f.lit(0)).cast("long")
+    keyed = (
+        before.where("key IS NOT NULL")
+        .join(_keyed(contents), "key", "full_outer")
+        .select(
+            "key",
+            was.alias("was"),
+            f.coalesce(f.size("contents"), f.lit(0)).cast("long").alias("now"),
+            # As many as there were; of a key that is new, none.
+            f.coalesce(
+                f.xxhash64(f.slice("contents", f.lit(1), was.cast("int"))) == f.col("order"),
+                f.col("order").isNull(),
+            ).alias("begins"),
+        )
+    )
+    after = _keyless(contents).withColumnRenamed("messages", "now")
+    keyless = (
+        before.where("key IS NULL")
+        .join(after, "content", "full_outer")
+        .select(
+            f.lit("(none)").alias("key"),
+            was.alias("was"),
+            f.coalesce("now", f.lit(0)).cast("long").alias("now"),
+            f.lit(True).alias("begins"),
+        )
+    )
+    found = keyed.unionByName(keyless).cache()
     try:
-        total = joined.agg(f.sum("was").alias("was"), f.sum("now").alias("now")).first()
-        wrong = joined.where("NOT same")
+        whole = f.col("begins") & (f.col("now") >= f.col("was"))
+        total = found.agg(
+            f.sum("was").alias("was"),
+            f.sum("now").alias("now"),
+            f.sum(f.when(whole, f.col("now") - f.col("was")).otherwise(0)).alias("late"),
+        ).first()
+        wrong = found.where(~whole).groupBy("key").count()
         keys = [row.key for row in wrong.orderBy("key").limit(shown).collect()]
+        assert total is not None, "a sum is a row"
         return Difference(
-            int(total.was or 0) if total else 0,
-            int(total.now or 0) if total else 0,
-            keys,
-            wrong.count(),
+            int(total.was or 0), int(total.now or 0), keys, wrong.count(), int(total.late or 0)
         )
     finally:
-        joined.unpersist()
+        found.unpersist()
