@@ -3,8 +3,8 @@
 #   make run     start a broker with its data in ./data
 #   make test    run the tests
 #   make check   what must pass before a change is proposed: style, types, imports, tests
-#   make bench   measure beside RabbitMQ (make bench QUICK=1 for a first look)
-#   make bench-spark   measure Spark with the broker, and moving a queue to another partitioning
+#   make bench   measure beside RabbitMQ, and all of bench-spark (QUICK=1 for a first look)
+#   make bench-spark   measure Spark with the broker, and migrate a million messages forth and back
 #   make chaos   kill and pause real processes under load, and cut the power of simulated ones
 #   make clean   remove what was made here (not ./data)
 
@@ -51,10 +51,14 @@ format: $(DEVELOPMENT)
 
 bench: $(DEVELOPMENT)
 	$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(ARGS)
+	@if $(BIN)/python -c 'import pyspark' 2>/dev/null; then $(MAKE) bench-spark; \
+		else echo "Spark is not installed: reading, writing and migrating with it are left out."; fi
 
+# A million messages each, or fewer: make bench-spark MESSAGES=100000
+bench-spark: MESSAGES ?= $(if $(QUICK),100000,1000000)
 bench-spark: $(DEVELOPMENT)
-	$(BIN)/python -m benchmarks.spark $(ARGS)
-	$(BIN)/python -m benchmarks.migration
+	$(BIN)/python -m benchmarks.spark --messages $(MESSAGES)
+	$(BIN)/python -m benchmarks.migration --messages $(MESSAGES)
 
 chaos: $(DEVELOPMENT)
 	CHAOS_ROUNDS=$(ROUNDS) CHAOS_SEED=$(SEED) MACHINE_EXAMPLES=$(EXAMPLES) \

@@ -75,8 +75,9 @@ def session(name: str, master: str) -> Iterator[SparkSession]:
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise JobFailed("Spark is not installed: pip install 'partibus[spark]'") from error
-    from partibus.pipeline.session import local_session
+    from partibus.pipeline.session import local_session, without_traces
 
+    without_traces()
     before = SparkSession.getActiveSession()
     spark = local_session(f"partibus {name}", master)
     try:
@@ -112,7 +113,13 @@ def bar() -> Iterator[Progress]:
 @click.argument("entity")
 @click.argument("directory")
 @click.option("--continuous", is_flag=True, help="Go on until interrupted.")
-@click.option("--every", default=10.0, show_default=True, help="Seconds between batches, then.")
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0),
+    default=10.0,
+    show_default=True,
+    help="Seconds between batches, then.",
+)
 @click.option(
     "--reader-name", default="", help="Have the broker keep what consumers complete until captured."
 )
@@ -146,13 +153,21 @@ def capture_command(
             progress=progress,
         )
     show_one(asdict(found), output)
+    if not reader_name:
+        click.echo(
+            "note: what consumers completed before it was captured is not there; --reader-name has "
+            "the broker keep it",
+            err=True,
+        )
 
 
 @pipeline_commands.command("replay")
 @click.argument("target")
 @sourced
 @click.option("--where", default="", help="Only these: a SQL expression over their columns.")
-@click.option("--rate", default=0.0, help="At most so many messages a second.")
+@click.option(
+    "--rate", type=click.FloatRange(min=0), default=0.0, help="At most so many messages a second."
+)
 @click.option("--new-ids", is_flag=True, help="With new message ids instead of their own.")
 @click.option("--state", default="", help="A directory that lets it go on after an interruption.")
 @sparked

@@ -7,6 +7,7 @@ and a small micro-batch about half.
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import shutil
 import sys
@@ -14,6 +15,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from partibus.pipeline.java import java_home
@@ -39,7 +41,11 @@ appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
+logger.python.name = org.apache.spark.api.python.PythonGatewayServer
+logger.python.level = error
 """
+# Who logs errors of SQL with their traces, besides raising them.
+_TRACES = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 def local_session(
@@ -68,6 +74,12 @@ def local_session(
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def without_traces() -> None:
+    """Have Spark raise errors of SQL, and not print them with the traces of two languages."""
+    for name in _TRACES:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def _quiet_configuration() -> Path:

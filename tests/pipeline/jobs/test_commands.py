@@ -59,3 +59,24 @@ def test_S3_a_job_that_fails_says_so(run: Run, queue: Queue) -> None:
     assert isinstance(wrong.exception, JobFailed)
     assert run("replay", queue.name).exit_code == 2
     assert run("audit", queue.name, "--all-captured").exit_code == 2
+    assert run("replay", queue.name, "--parquet", "nowhere", "--rate", "-1").exit_code == 2
+
+
+def test_S3_directories_may_be_relative_and_captures_empty(
+    run: Run, queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("capture", queue.name, "captured").exit_code == 0
+    empty = run("replay", queue.name, "--parquet", "captured", "--state", "nothing")
+    assert empty.exit_code == 0, empty.output
+    queue.send("a", "b")
+    assert run("capture", queue.name, "captured").exit_code == 0
+    for before in ("0", "2"):
+        sent = run("replay", queue.name, "--parquet", "captured", "--state", "again")
+        assert sent.exit_code == 0, sent.output
+        assert before in sent.stdout.splitlines()[-2]
+    assert len(queue.received()) == 4
+    wrong = run("replay", queue.name, "--parquet", "captured", "--where", "nothing = 1")
+    assert isinstance(wrong.exception, JobFailed)
+    assert "Traceback" not in wrong.stderr
+    assert "stacktrace" not in wrong.stderr

@@ -74,3 +74,21 @@ def test_S6_a_hot_key_is_pointed_out() -> None:
     assert found.partitioned
     assert any("'north' alone has 99.0%" in each for each in found.reasons)
     assert any("no candidate is even" in each for each in found.reasons)
+
+
+def test_S6_uneven_keys_get_the_fragments_that_have_least_to_do() -> None:
+    from partibus.pipeline.jobs.plan import Candidate, Plan, recommend, spread_of
+
+    # One key has two fifths of the messages, and more fragments share the rest.
+    spreads = [spread_of([700, 300], 0), spread_of([400, *[40] * 15], 0)]
+    skewed = Candidate("customer", 500, 1000, 0, [("big", 400)], spreads)
+    # Three values, whatever the fragments.
+    regions = [spread_of([600, 400], 0), spread_of([600, 250, 150, *[0] * 13], 0)]
+    few = Candidate("region", 3, 1000, 0, [("north", 600)], regions)
+    found = Plan(1000, 50.0, [few, skewed])
+    recommend(found)
+    assert (found.key, found.fragments) == ("customer", 16)
+    assert any("'big' alone has 40.0%" in each for each in found.reasons)
+    found = Plan(1000, 50.0, [few])
+    recommend(found)
+    assert found.fragments == 2

@@ -64,8 +64,8 @@ def capture(
         "startingOffsets": "earliest",
         "maxMessagesPerTrigger": str(messages_per_batch),
     }
-    if reader_name:
-        options["readerName"] = reader_name
+    # Empty, it says that this is meant.
+    options["readerName"] = reader_name
     with told():
         stream = dated(spark.readStream.format("servicebus").options(**options).load())
         writer = (

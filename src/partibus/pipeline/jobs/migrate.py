@@ -115,6 +115,8 @@ def undo_migration(
             with told():
                 go_back(Migration(means, admin, directory, done))
         except (JobFailed, MessagingError) as error:
+            if done.step != UNDOING:
+                raise
             raise JobFailed(f"{_ended(error)}. {standing(done)}") from error
     return done
 
@@ -124,7 +126,7 @@ def standing(done: Migrated) -> str:
     name, old = done.entity, done.old
     new = name + ".migrating"
     if done.step == "begun":
-        return f"Nothing was changed: '{name}' is as it was"
+        return "Nothing was changed"
     if done.step == "created":
         return (
             f"'{name}' has all its messages; if it is disabled, they are in '{old}'. Run the same "

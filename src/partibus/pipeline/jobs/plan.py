@@ -180,13 +180,9 @@ def recommend(found: Plan) -> None:
         return
     found.partitioned = True
     choices = [(each, spread) for each in found.candidates for spread in each.spreads]
-    even = [choice for choice in choices if choice[1].skew <= SKEW_MAX and not choice[1].idle]
-    # Of the even ones the most fragments, so that an outage touches least; else the most even.
-    best, spread = (
-        min(even, key=lambda c: (-c[1].fragments, c[1].refused_worst, c[1].skew))
-        if even
-        else min(choices, key=lambda c: (c[1].skew, -c[1].fragments))
-    )
+    # That of which the fullest fragment has least to do: an outage of it touches least. With no
+    # more fragments than have a share in that.
+    best, spread = min(choices, key=lambda c: (max(c[1].messages), c[1].idle, c[1].fragments))
     found.key, found.fragments = best.key, spread.fragments
     found.reasons += [
         f"by {best.key} over {spread.fragments} fragments, the fullest has {spread.skew:.2f} times "
@@ -198,7 +194,7 @@ def recommend(found: Plan) -> None:
             f"the key '{best.hot[0][0]}' alone has {best.hottest:.1%} of the messages, more than a "
             "fragment's share: split it, or send without a key what needs no order"
         )
-    if not even:
+    if spread.skew > SKEW_MAX or spread.idle:
         found.reasons.append("no candidate is even: try other keys")
     if not best.keyed:
         found.reasons.append("messages have no key, so their order is not kept across fragments")

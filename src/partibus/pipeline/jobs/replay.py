@@ -85,9 +85,11 @@ def replay(
     """
     if bool(parquet) == bool(entity):
         raise JobFailed("give a capture or an entity to replay from, and not both")
+    if rate < 0:
+        raise JobFailed(f"a rate of {rate} messages a second cannot be kept; 0 is without a limit")
     if entity and entity.lower() == target.lower():
         raise JobFailed(f"'{entity}' cannot be replayed into itself: it would never end")
-    directory = Path(state) if state else Path(tempfile.mkdtemp(prefix="partibus-replay-"))
+    directory = Path(state or tempfile.mkdtemp(prefix="partibus-replay-")).resolve()
     try:
         size = max(1, min(BATCH_MAX, round(rate * BATCH_S))) if rate > 0 else BATCH_MAX
         name = f"replay-{os.urandom(8).hex()}"

@@ -8,18 +8,25 @@ from __future__ import annotations
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.types import StructField, StructType
 
 from partibus.pipeline.jobs.broker import Broker
 from partibus.pipeline.jobs.errors import JobFailed, told
+from partibus.pipeline.schema import TYPES
+from partibus.wire.columns import READ_COLUMNS
 
 DEAD_LETTERS = "/$deadletterqueue"
 
 
 def captured(spark: SparkSession, directory: str) -> DataFrame:
-    """The rows of a capture."""
+    """The rows of a capture; none where nothing was captured yet."""
     try:
         return spark.read.parquet(directory)
     except AnalysisException as error:
+        if error.getCondition() == "UNABLE_TO_INFER_SCHEMA":
+            # A directory without a file: no messages, or not one of ours.
+            schema = StructType([StructField(n, TYPES[kind]) for n, kind in READ_COLUMNS.items()])
+            return spark.createDataFrame([], schema.add("capturedTime", TYPES["timestamp"]))
         raise JobFailed(
             f"'{directory}' cannot be read as Parquet, as `partibus pipeline capture` writes it: "
             f"{str(error).partition(chr(10))[0]}"
