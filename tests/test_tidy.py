@@ -51,6 +51,7 @@ OTHER_SUBJECTS = {
     "gateway/test_rights.py",
     "pipeline/jobs/test_commands.py",
     "pipeline/test_notebook.py",
+    "pipeline/test_tutorial.py",
     "portal/test_browser.py",
     "store/test_contract.py",
     "store/test_disk.py",

@@ -15,6 +15,7 @@ from partibus.pipeline.options import Place
 from partibus.pipeline_files import RUNNING, Declared, Lag, PipelineFiles, PipelineState
 from partibus.testing.serve import LiveBroker
 
+KEY_OF_FRAGMENT_1 = "k8"
 SUMS = PipelineDescription(name="sums", source="orders", sql="SELECT 1", target="totals")
 STATE = PipelineState(name="sums", state=RUNNING, messages=70, rate=1.5, lag=(Lag(1, 2),))
 
@@ -62,8 +63,9 @@ def test_S5_nothing_is_kept_for_a_pipeline_that_was_removed(
 
     # Taken out of the file.
     files.forget()
+    partibus("send", "orders", "--lines", "--key", KEY_OF_FRAGMENT_1, stdin="a\nb\n")
     (row,) = json.loads(partibus("pipeline", "list", "--output", "json").out)
-    assert (row["name"], row["state"]) == ("sums", "removed")
+    assert (row["name"], row["state"], row["lag"]) == ("sums", "removed", 2)
     assert "partibus pipeline remove sums" in row["error"]
     assert partibus("pipeline", "remove", "sums", "--yes").code == 0
     assert json.loads(partibus("pipeline", "list", "--output", "json").out) == []

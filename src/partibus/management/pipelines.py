@@ -19,9 +19,11 @@ from partibus.broker.errors import EntityNotFound, InvalidOperation
 from partibus.broker.names import name_key
 from partibus.broker.pipelines import AVAILABLE_NOW, PipelineDescription
 from partibus.management.bulk.consuming import BulkConsuming
+from partibus.management.bulk.listing import path_of
 from partibus.management.bulk.readers import BulkReaders
 from partibus.management.calls import Call, Service, route
-from partibus.pipeline_files import REMOVED, PipelineFiles, PipelineState
+from partibus.pipeline_files import REMOVED, Lag, PipelineFiles, PipelineState
+from partibus.runtime.bulk_readers import readers_of
 from partibus.runtime.clock import Clock
 
 PREFIX = "/$partibus/pipelines"
@@ -55,7 +57,7 @@ async def list_all(call: Call) -> Response:
     """All pipelines, in short."""
     call.require(Right.MANAGE, "")
     states = await states_of(call.service.data, call.node.clock)
-    left_over = await asyncio.to_thread(_left_over, call)
+    left_over = await _left_over(call)
     shown = [_in_short(each) for each in (*states, *left_over)]
     return JSONResponse({"pipelines": shown})
 
@@ -109,16 +111,26 @@ def _files(call: Call) -> PipelineFiles | None:
     return None if call.service.data is None else PipelineFiles(call.service.data)
 
 
-def _left_over(call: Call) -> list[PipelineState]:
+async def _left_over(call: Call) -> list[PipelineState]:
+    """Those that are not declared any more, with what waits for readers that nobody is."""
     files = _files(call)
+    left_over = await asyncio.to_thread(files.left_over) if files else []
+    if not left_over:
+        return []
+    readers, _ = await readers_of(call.node)
     return [
         PipelineState(
             name=each.pipeline,
             state=REMOVED,
+            lag=tuple(
+                Lag(reader.partition, reader.lag)
+                for reader in readers
+                if reader.reader == each.reader and path_of(reader).lower() == each.source.lower()
+            ),
             error=f"messages of '{each.source}' are still kept for its reader '{each.reader}'; "
             f"partibus pipeline remove {each.pipeline}",
         )
-        for each in (files.left_over() if files else ())
+        for each in left_over
     ]
 
 
