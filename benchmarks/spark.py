@@ -16,10 +16,12 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from benchmarks.processes import cpu_seconds, tree
 from benchmarks.steady import beside, percentile
 from benchmarks.targets import Target
 
@@ -28,13 +30,18 @@ from partibus.testing.serve import LiveBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
+MILLION = 1_000_000
 BODY_BYTES = 200
 REPEATS = 3
 PEEKED = 20_000
-MICRO_BATCHES = 30
+# Of small batches the first half is not counted: the engine compiles itself meanwhile.
+MICRO_BATCHES = 80
 MICRO_MESSAGES = 16
-# Of the messages that have application properties, too.
+# How long a query is watched that finds nothing to do.
+IDLE_S = 5.0
+# Of the messages that have no keys, or application properties, too.
 TAGGED_SHARE = 4
 # How long senders are watched beside each reader, in turn.
 SENDERS_S = 10.0
@@ -57,38 +64,47 @@ class Bench:
         return self.spark.read.format("servicebus").options(**self.options(queue), **options).load()
 
     def rate(self, name: str, messages: int, work: Callable[[], None], repeats: int = 1) -> float:
+        """The best of some runs; what they cost all processes, broker and Spark, on average."""
         spans: list[float] = []
+        cpu_before_s = cpu_seconds(tree(os.getpid()))
         for _ in range(repeats):
             begin = time.perf_counter()
             work()
             spans.append(time.perf_counter() - begin)
+        cpu_s = (cpu_seconds(tree(os.getpid())) - cpu_before_s) / repeats / messages * MILLION
         rate = messages / min(spans)
-        self.results[name] = {"rate": round(rate), "seconds": round(min(spans), 3)}
-        print(f"{name:<46} {rate:>12,.0f} /s   {min(spans):8.2f} s", flush=True)
+        self.results[name] = {
+            "rate": round(rate),
+            "seconds": round(min(spans), 3),
+            "cpu_seconds_per_million": round(cpu_s, 1),
+        }
+        costs = f"{min(spans):8.2f} s {cpu_s:8.1f} CPU s a million"
+        print(f"{name:<46} {rate:>12,.0f} /s {costs}", flush=True)
         return rate
 
     def write(self) -> None:
-        frame = self.spark.range(self.messages).selectExpr(
-            "concat('message-', id) AS messageId",
-            "concat('customer ', id % 1000) AS partitionKey",
-            f"rpad(concat('body of ', id), {BODY_BYTES}, '.') AS body",
+        """With a key in each message, then without, then with application properties."""
+        message_id = "concat('message-', id) AS messageId"
+        key = "concat('customer ', id % 1000) AS partitionKey"
+        body = f"rpad(concat('body of ', id), {BODY_BYTES}, '.') AS body"
+        # One of them is different in each message.
+        properties = (
+            "map('region', concat('r', id % 7), 'total', string(id)) AS applicationProperties"
         )
+        # The first write of a session pays for the start of processes.
+        self.save("small", 1000, message_id, key, body)
+        few = self.messages // TAGGED_SHARE
+        for name, queue, count, columns in (
+            ("write, durable, keyed", "orders", self.messages, (message_id, key, body)),
+            ("write, durable, without keys", "keyless", few, (message_id, body)),
+            ("write, durable, keyed, with properties", "tagged", few,
+             (message_id, key, properties, body)),
+        ):  # fmt: skip
+            self.rate(name, count, partial(self.save, queue, count, *columns))
 
-        def save() -> None:
-            frame.write.format("servicebus").options(**self.options("orders")).mode("append").save()
-
-        self.rate("write, durable, keyed", self.messages, save)
-
-    def write_tagged(self) -> None:
-        """Messages with application properties, of which one is different in each."""
-        count = self.messages // TAGGED_SHARE
-        frame = self.spark.range(count).selectExpr(
-            "concat('message-', id) AS messageId",
-            "concat('customer ', id % 1000) AS partitionKey",
-            "map('region', concat('r', id % 7), 'total', string(id)) AS applicationProperties",
-            f"rpad(concat('body of ', id), {BODY_BYTES}, '.') AS body",
-        )
-        frame.write.format("servicebus").options(**self.options("tagged")).mode("append").save()
+    def save(self, queue: str, count: int, *columns: str) -> None:
+        frame = self.spark.range(count).selectExpr(*columns)
+        frame.write.format("servicebus").options(**self.options(queue)).mode("append").save()
 
     def read_batches(self, directory: Path) -> None:
         plain = self.read("orders", includeProperties="false")
@@ -155,16 +171,8 @@ class Bench:
 
     def micro_batches(self, directory: Path) -> None:
         """The median time of a batch of a few messages, with the engine warm."""
-        query = (
-            self.spark.readStream.format("servicebus")
-            .options(**self.options("small"), startingOffsets="earliest", readerName="")
-            .load()
-            .writeStream.format("noop")
-            .option("checkpointLocation", str(directory / "checkpoint-small"))
-            .start()
-        )
+        query = self.small(directory)
         client = ServiceBusClient.from_connection_string(self.broker.connection_string)
-        spans: list[int] = []
         with client, client.get_queue_sender("small") as sender:
             for number in range(MICRO_BATCHES):
                 sender.send_messages(
@@ -175,12 +183,37 @@ class Bench:
                 )
                 query.processAllAvailable()
         query.stop()
-        for progress in query.recentProgress:
-            if progress.numInputRows:
-                spans.append(progress.durationMs["triggerExecution"])
-        median = statistics.median(spans[len(spans) // 3 :])
-        self.results["micro-batch"] = {"median_ms": median, "batches": len(spans)}
-        print(f"{'micro-batch of 16, median':<46} {median:>12,.0f} ms", flush=True)
+        spans = [each.durationMs for each in query.recentProgress if each.numInputRows]
+        self.median("micro-batch", f"micro-batch of {MICRO_MESSAGES}", spans[len(spans) // 2 :])
+
+    def empty_batches(self, directory: Path) -> None:
+        """What a query costs that finds nothing to do."""
+        self.spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", "0")
+        query = self.small(directory)
+        query.processAllAvailable()
+        time.sleep(IDLE_S)
+        query.stop()
+        self.spark.conf.unset("spark.sql.streaming.noDataProgressEventInterval")
+        spans = [each.durationMs for each in query.recentProgress if not each.numInputRows]
+        self.median("empty micro-batch", "empty micro-batch", spans)
+
+    def small(self, directory: Path) -> StreamingQuery:
+        return (
+            self.spark.readStream.format("servicebus")
+            .options(**self.options("small"), startingOffsets="earliest", readerName="")
+            .load()
+            .writeStream.format("noop")
+            .option("checkpointLocation", str(directory / "checkpoint-small"))
+            .start()
+        )
+
+    def median(self, key: str, name: str, spans: list[dict[str, int]]) -> None:
+        steps = sorted({step for span in spans for step in span})
+        medians = {step: statistics.median(s.get(step, 0) for s in spans) for step in steps}
+        median = medians.pop("triggerExecution")
+        self.results[key] = {"median_ms": median, "batches": len(spans), "steps_ms": medians}
+        parts = ", ".join(f"{step} {ms:.0f}" for step, ms in medians.items() if ms)
+        print(f"{name + ', median':<46} {median:>12,.0f} ms   {parts}", flush=True)
 
 
 def _to_nothing(frame: DataFrame) -> Callable[[], None]:
@@ -217,18 +250,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="partibus-bench-") as scratch:
         directory = Path(scratch)
         with LiveBroker(directory) as broker:
-            broker.create_queue("orders", enable_partitioning=True, max_size_in_megabytes=5120)
-            broker.create_queue("tagged", enable_partitioning=True, max_size_in_megabytes=5120)
+            for queue in ("orders", "tagged", "keyless"):
+                broker.create_queue(queue, enable_partitioning=True, max_size_in_megabytes=5120)
             broker.create_queue("small", enable_partitioning=True)
             spark = local_session("benchmark")
             # The first query of a session pays for the engine's start.
             spark.range(1000).write.format("noop").mode("overwrite").save()
             bench = Bench(broker, spark, given.messages)
             bench.write()
-            bench.write_tagged()
             bench.read_batches(directory)
             bench.stream(directory)
             bench.micro_batches(directory)
+            bench.empty_batches(directory)
             bench.senders()
             spark.stop()
     bench.results["machine"] = {"cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}

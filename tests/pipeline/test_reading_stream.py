@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from azure.servicebus import ServiceBusMessage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -195,3 +196,26 @@ def test_S1_what_is_wrong_with_a_stream_is_said_at_once(capture: Capture) -> Non
     query = reader.schema("colour STRING").load().writeStream.format("noop").start()
     with pytest.raises(StreamingQueryException, match="messages have no column 'colour'"):
         query.awaitTermination(60)
+
+
+def test_S1_who_waits_for_a_query_after_a_send_finds_it_processed(
+    spark: SparkSession, queue: Queue, tmp_path: Path
+) -> None:
+    """Spark answers by the last look at the queue, so no look may be older than the question."""
+    stream = spark.readStream.format("servicebus").options(
+        **queue.options, startingOffsets="earliest"
+    )
+    query = (
+        stream.schema(SCHEMA)
+        .load()
+        .writeStream.format("memory")
+        .queryName("waited_for")
+        .option("checkpointLocation", str(tmp_path))
+        .start()
+    )
+    with queue.client() as client, client.get_queue_sender(queue.name) as sender:
+        for number in range(1, 9):
+            sender.send_messages(ServiceBusMessage(f"m-{number}"))
+            query.processAllAvailable()
+            assert spark.table("waited_for").count() == number
+    query.stop()

@@ -29,6 +29,7 @@ from partibus.pipeline.options import ReadOptions
 from partibus.pipeline.reading import (
     FRAGMENTS_PAUSE_S,
     FRAGMENTS_S_MAX,
+    IDLE_PAUSE_S,
     Ranges,
     freeze,
     partitions,
@@ -90,7 +91,11 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 raise DoorUnavailable(f"not all fragments can be consumed: {why}")
             time.sleep(FRAGMENTS_PAUSE_S)
             end = self._next(given, min(most, self._left))
-        return end.plain() if given.until(end) else start
+        if given.until(end):
+            return end.plain()
+        if self._left is None:
+            time.sleep(IDLE_PAUSE_S)
+        return start
 
     def _next(self, start: Offsets, most: int) -> Offsets:
         before = self._offsets("last", start)

@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Spark asks twice in a trigger where the entity ends.
-STANDING_S_MAX = 0.05
+# Spark asks again and again while there is nothing new. The pause comes after a look, never before
+# one: whoever sends and then waits for the query must not be told of an older look.
+IDLE_PAUSE_S = 0.04
 # How long a reader waits for fragments that do not answer, where it needs all of them.
 FRAGMENTS_S_MAX = 30.0
 FRAGMENTS_PAUSE_S = 0.5
@@ -145,7 +146,8 @@ class BrowsingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._columns = columns
         self._door: Door | None = None
-        self._standing: tuple[float, Standing] | None = None
+        # As it was seen last.
+        self._standing: Standing | None = None
         # Where a query ends that reads what is available now.
         self._target: Offsets | None = None
         self._waiting_since_s: float | None = None
@@ -178,7 +180,13 @@ class BrowsingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, start: dict[str, Any], limit: ReadLimit
     ) -> dict[str, Any]:
         """Where the next batch ends. Everything up to `start` is done."""
-        standing = self._stands()
+        end = self._latest(start, limit)
+        if end is start and self._target is None:
+            time.sleep(IDLE_PAUSE_S)
+        return end
+
+    def _latest(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        standing = self._standing = self._look()
         given = Offsets.read(start)
         if self._options.reader_name:
             self._hold(given, standing)
@@ -199,8 +207,8 @@ class BrowsingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end.plain()
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where the entity ends, for who watches the lag."""
-        return self._stands().end().plain()
+        """Where the entity ends, for who watches the lag: asked for after every latestOffset."""
+        return (self._standing or self._look()).end().plain()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Read what is there now, and nothing that comes later."""
@@ -226,16 +234,11 @@ class BrowsingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._door = Door(self._options.place)
         return self._door
 
-    def _stands(self) -> Standing:
-        now_s = time.monotonic()
-        if self._standing is None or now_s - self._standing[0] > STANDING_S_MAX:
-            self._standing = now_s, self._standing_now()
-            for number, why in self._standing[1].unavailable.items():
-                log.warning("fragment %d cannot be read now and is waited for: %s", number, why)
-        return self._standing[1]
-
-    def _standing_now(self) -> Standing:
-        return Standing.read(self._doors().positions(None, self._options.reader_name))
+    def _look(self) -> Standing:
+        standing = Standing.read(self._doors().positions(None, self._options.reader_name))
+        for number, why in standing.unavailable.items():
+            log.warning("fragment %d cannot be read now and is waited for: %s", number, why)
+        return standing
 
     def _hold(self, start: Offsets, standing: Standing) -> None:
         """Tell the broker now and then how far we are; Spark's commit comes a batch late."""
