@@ -83,6 +83,16 @@ def test_bytes_that_are_no_amqp_end_the_connection_and_nothing_else(world: Any) 
     assert not world.connect().pipe.closed
 
 
+def test_what_a_client_says_of_itself_is_logged_for_who_wants_to_know(
+    world: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.connect()
+    assert "client connected" not in caplog.text
+    caplog.set_level("DEBUG", "partibus.gateway.connection")
+    world.connect()
+    assert "client connected" in caplog.text
+
+
 def test_who_breaks_the_protocol_is_told_where_to_look(
     world: Any, client: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -21,6 +21,7 @@ from partibus.engine.events import (
     LinkAttached,
     LinkDetached,
     LinkFlowed,
+    Opened,
     SaslInitiated,
     SessionEnded,
     Settlements,
@@ -54,6 +55,8 @@ WRITE_BACKLOG_BYTES_MAX = 32 * 1_048_576
 LINGER_MS = 5_000
 
 NEVER_MS = 1 << 62
+# How much of what a client says of itself is logged.
+SAID_MAX = 200
 
 LIMITS = Limits()
 
@@ -109,6 +112,7 @@ class GatewayConnection(asyncio.Protocol):
         self._upkeep_ms = 0
         self._handlers: dict[type, Callable[[Any], None]] = {
             SaslInitiated: self._on_sasl,
+            Opened: self._on_opened,
             LinkAttached: self._on_attached,
             LinkFlowed: self._on_flowed,
             Deliveries: self._on_deliveries,
@@ -280,6 +284,14 @@ class GatewayConnection(asyncio.Protocol):
             if not ok:
                 seldom.warning("SASL PLAIN refused peer=%s", self.peer_name)
         self._handle(self._engine.sasl_outcome(ok))
+
+    def _on_opened(self, event: Opened) -> None:
+        if log.isEnabledFor(logging.DEBUG):
+            said = {str(name): value for name, value in (event.open.properties or {}).items()}
+            known = [str(said.get(name, ""))[:SAID_MAX] for name in ("product", "version")]
+            name = event.open.container_id[:SAID_MAX]
+            log.debug("client connected peer=%s container=%s product=%s version=%s",
+                      self.peer_name, name, *known)  # fmt: skip
 
     def _on_attached(self, event: LinkAttached) -> None:
         binding = bind(self, event.link, event.attach)
