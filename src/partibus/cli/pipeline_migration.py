@@ -44,27 +44,34 @@ def migrate_command(
     is over, it deletes QUEUE.before once that is empty.
     """
     if undo and accept_differences:
-        raise click.UsageError("--undo takes nothing for the same that is not")
+        raise click.UsageError("--undo and --accept-differences do not go together")
     broker = broker_of(options)
     with bar() as progress, session("migrate", master) as spark:
         from partibus.pipeline.jobs.migrate import migrate, undo_migration
 
         partitioned = to == "partitioned"
-        if undo:
-            done = undo_migration(
-                spark, broker, queue, partitioned=partitioned, state=state, progress=progress
+        try:
+            if undo:
+                done = undo_migration(
+                    spark, broker, queue, partitioned=partitioned, state=state, progress=progress
+                )
+            else:
+                done = migrate(
+                    spark,
+                    broker,
+                    queue,
+                    partitioned=partitioned,
+                    state=state,
+                    leave_deferred=leave_deferred,
+                    accept_differences=accept_differences,
+                    progress=progress,
+                )
+        except KeyboardInterrupt:
+            click.echo(
+                "interrupted: run the same command again to go on, or with --undo to go back",
+                err=True,
             )
-        else:
-            done = migrate(
-                spark,
-                broker,
-                queue,
-                partitioned=partitioned,
-                state=state,
-                leave_deferred=leave_deferred,
-                accept_differences=accept_differences,
-                progress=progress,
-            )
+            raise
     shown = ("entity", "partitioned", "step", "messages", "old", "left", "notes")
     show_one({name: value for name, value in asdict(done).items() if name in shown}, output)
     if done.left:

@@ -40,6 +40,7 @@ def test_S3_a_report_tells_skew_hot_keys_arrivals_latency_and_reasons(spark: Spa
     assert found.dead_letters[0] == {"reason": "Timeout", "messages": 2}
     text = page(found)
     assert "<script>" not in text
+    assert "://" not in text, "nothing from elsewhere"
     assert text.count("<svg") == 5
     for svg in text.split("<svg")[1:]:
         ElementTree.fromstring("<svg" + svg.partition("</svg>")[0] + "</svg>")

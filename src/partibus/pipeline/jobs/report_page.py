@@ -99,12 +99,14 @@ def _arrivals(report: Report) -> str:
 
 
 def _latencies(report: Report) -> str:
-    return columns(
-        [
-            ("more" if each["upto_s"] is None else f"≤{_span(each['upto_s'])}", each["messages"])
-            for each in report.latencies
-        ]
-    )
+    spans = [
+        "more" if each["upto_s"] is None else _span(each["upto_s"]) for each in report.latencies
+    ]
+    # Without spaces they have room beside each other.
+    names = [each.replace(" ", "") for each in spans]
+    messages = [each["messages"] for each in report.latencies]
+    titles = [each if each == "more" else f"up to {each}" for each in spans]
+    return columns(list(zip(names, messages, strict=True)), titles)
 
 
 def _dead(report: Report) -> str:
@@ -112,7 +114,8 @@ def _dead(report: Report) -> str:
 
 
 def _percentiles(report: Report) -> str:
-    return ", ".join(f"{name} {_span(value)}" for name, value in report.latency.items())
+    found = ", ".join(f"{name} {_span(value)}" for name, value in report.latency.items())
+    return f"a bar is up to the time below it; {found}" if found else ""
 
 
 def columns(bars: Sequence[tuple[str, int]], titles: Sequence[str] | None = None) -> str:
