@@ -10,7 +10,7 @@ import gc
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -23,6 +23,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from partibus.pipeline.ahead import ahead
 from partibus.pipeline.door import Door, DoorUnavailable, Range
 from partibus.pipeline.lending import lent
 from partibus.pipeline.offsets import DataLoss, Offsets, Standing, checked, limited, span
@@ -65,8 +66,14 @@ def read_ranges(
     """In an executor: the messages of some ranges."""
     freeze()
     with lent(options.place) as door:
-        for each in asked.ranges:
-            yield from door.messages(each, columns, options.reader_name)
+        yield from ahead(_read(door, options, columns, asked))
+
+
+def _read(
+    door: Door, options: ReadOptions, columns: list[str], asked: Ranges
+) -> Generator[pa.RecordBatch]:
+    for each in asked.ranges:
+        yield from door.messages(each, columns, options.reader_name)
 
 
 def partitions(ranges: list[Range], options: ReadOptions) -> list[Ranges]:

@@ -307,6 +307,9 @@ def _end_with_node() -> None:
 def main(arguments: list[str], serve: Callable[[Worker, socket.socket], None]) -> None:
     """Serve on the socket with this number, for the stores in these files."""
     os.nice(NICENESS)
+    if hasattr(os, "SCHED_BATCH"):
+        # It waits its turn when it wakes, rather than to take the core from a node.
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     # Rows come and go without cycles; what lives now lives as long as the process.
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)
