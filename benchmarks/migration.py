@@ -92,12 +92,10 @@ def main() -> None:
             print(f"to {kind}: {took_s:.1f} s, {messages / took_s:,.0f} messages/s, audited clean")
             for name, seconds in used.items():
                 each_us = seconds / messages * 1_000_000
-                print(
-                    f"  CPU of the {name}: {seconds:.0f} s, {each_us:.0f} us a message", flush=True
-                )
+                print(f"  CPU, {name}: {seconds:.0f} s, {each_us:.0f} us a message", flush=True)
         costs.stop()
         for name, held in costs.peak_mb.items():
-            print(f"most memory of the {name}: {held:.0f} MB in all its processes")
+            print(f"most memory, {name}: {held:.0f} MB in all its processes")
         spark.stop()
 
 
