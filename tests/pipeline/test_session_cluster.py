@@ -31,8 +31,9 @@ pytestmark = pytest.mark.slow
 
 CLUSTER = "local-cluster[2,1,1024]"
 MESSAGES = 240
-PATIENCE_S = 240.0
-POLL_S = 0.05
+BATCH = 20
+PATIENCE_S = 420.0
+POLL_S = 0.2
 # Processes that live for seconds are compiled only a little.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 EXECUTOR = "CoarseGrainedExecutorBackend"
@@ -60,9 +61,8 @@ class Driver:
             )
 
     def executors(self) -> list[int]:
-        (java, *_) = children_of(self.process.pid)
-        found = [each for each in children_of(java) if EXECUTOR in command_line_of(each)]
-        return sorted(found)
+        below = [each for java in children_of(self.process.pid) for each in children_of(java)]
+        return sorted(each for each in below if EXECUTOR in command_line_of(each))
 
     def kill(self) -> None:
         """All of it, at the same moment."""
@@ -128,11 +128,11 @@ class Ran:
         first = Driver(broker, self.directory, CLUSTER)
         killed: list[int] = []
         for part in (1, 2):
-            first.until(lambda part=part: arrived(broker) >= MESSAGES * part // 4)  # type: ignore[misc]
+            first.until(lambda part=part: self.progress() >= part / 4)  # type: ignore[misc]
             executor = next(each for each in first.executors() if each not in killed)
             os.kill(executor, signal.SIGKILL)
             killed.append(executor)
-        first.until(lambda: arrived(broker) >= MESSAGES * 3 // 4)
+        first.until(lambda: self.progress() >= 3 / 4)
         first.kill()
         second = Driver(broker, self.directory, "local[2]")
         second.finish()
@@ -140,6 +140,11 @@ class Ran:
         self.log = first.log.read_text()
         logs = (second.log, broker.log, *self.directory.glob("spark/work/*/*/std*"))
         self.all_logs = self.log + "".join(each.read_text() for each in logs)
+
+    def progress(self) -> float:
+        """Which part of both streams is done, about."""
+        batches = list((self.directory / "parquet" / "_spark_metadata").glob("[0-9]*"))
+        return (arrived(self.broker) + len(batches) * BATCH) / (2 * MESSAGES)
 
     def received(self, queue: str) -> list[str]:
         found: list[str] = []
@@ -187,11 +192,7 @@ def test_S4_executors_write_a_batch_to_a_queue(ran: Ran) -> None:
     assert ran.received("written") == sorted(f"w{number}" for number in range(300))
 
 
-def test_S3_S4_a_job_runs_on_a_cluster(ran: Ran) -> None:
-    assert ran.said[2] == {"captured": 300}
-
-
-def test_S2_killed_executors_and_drivers_lose_and_repeat_nothing_in_parquet(ran: Ran) -> None:
+def test_S2_S4_killed_executors_and_drivers_lose_and_repeat_nothing_in_a_capture(ran: Ran) -> None:
     assert ran.said[-1] == "done"
     assert ran.captured() == ran.sent
 
@@ -200,9 +201,9 @@ def test_S2_killed_executors_and_drivers_lose_and_repeat_nothing_in_a_queue(ran:
     assert ran.received("target") == ran.sent
 
 
-def test_S2_the_driver_tells_that_its_streams_have_no_name(ran: Ran) -> None:
-    # Once for each of the two.
-    assert ran.log.count("the stream from 'source' has no readerName") == 2
+def test_S2_the_driver_tells_that_its_stream_has_no_name(ran: Ran) -> None:
+    # The job says that it needs none.
+    assert ran.log.count("the stream from 'source' has no readerName") == 1
 
 
 def test_A4_the_key_is_in_no_log_of_driver_executors_and_broker(ran: Ran) -> None:

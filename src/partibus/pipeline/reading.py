@@ -45,8 +45,8 @@ FRAGMENTS_PAUSE_S = 0.5
 NAMELESS = (
     "the stream from '%s' has no readerName: messages that consumers complete before Spark has "
     "read them are missing in it, also from a batch that is run again. Give it a name (the "
-    "option readerName, --reader-name of a job), and the broker keeps messages until it has "
-    "passed; or say that this is meant, with an empty readerName"
+    "option readerName), and the broker keeps messages until it has passed; or say that this is "
+    "meant, with an empty readerName"
 )
 # How often a named reader tells where it is, between its batches.
 HOLD_S = 1.0
