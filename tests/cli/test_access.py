@@ -26,6 +26,7 @@ def test_A4_a_rule_opens_what_it_says_until_it_is_deleted(
     listed = json.loads(partibus("access-rule", "list", *options).out)
     assert listed == [{"name": "sender", "rights": ["Send"]}]
     assert rotated["primaryKey"] in partibus("access-rule", "list", "--keys", *options).out
+    assert json.loads(partibus("access-rule", "show", "sender", *options).out) == rotated
     assert partibus("access-rule", "delete", "sender", "--entity", queue, "--yes").code == 0
     assert partibus("send", queue, "x", connection=rotated["connectionString"]).code == 8
     root = partibus("access-rule", "list").out

@@ -59,6 +59,7 @@ LINES = [
     "rule delete json-t s r --yes",
     "access-rule create mine --entity json-q --right Send",
     "access-rule list --entity json-q",
+    "access-rule show mine --entity json-q",
     "access-rule rotate mine --entity json-q",
     "access-rule delete mine --entity json-q --yes",
     "send json-q one",
@@ -86,6 +87,15 @@ def test_no_command_is_left_out() -> None:
     }
     shown = {name for name in wanted if any(f"{each} ".startswith(f"{name} ") for each in LINES)}
     assert shown == wanted
+
+
+def test_those_of_spark_can_be_asked_for_json_too() -> None:
+    without = {
+        name
+        for name, command in all_commands(commands).items()
+        if not any(each.name == "output" for each in command.params)
+    }
+    assert without == NOT_SHOWN
 
 
 def test_every_command_answers_a_program_in_json(

@@ -54,7 +54,7 @@ def test_S2_a_named_reader_shows_what_is_kept_for_it_until_it_is_removed(
     assert metrics(broker, "reader_kept_bytes_max")[0] > row["keptBytes"]
 
     removed = partibus("reader", "remove", queue, "spark", "--yes")
-    assert (removed.code, "not kept any more" in removed.out) == (0, True)
+    assert (removed.code, "not kept any more" in removed.err) == (0, True)
     assert json.loads(partibus("reader", "list", queue, "--output", "json").out) == []
     assert metrics(broker, "reader_lag", **which) == []
 
@@ -79,8 +79,9 @@ def test_S2_what_is_reserved_for_an_abandoned_reader_comes_back_when_it_is_remov
         opened.move("spark", {1: 0})
     unclear = partibus("reader", "remove", queue, "spark", "--yes")
     assert (unclear.code, "--mode consume" in unclear.err) == (2, True)
-    removed = partibus("reader", "remove", queue, "spark", "--mode", "consume", "--yes")
-    assert removed.out == "2 messages given back\n"
+    of_this_one = ("--mode", "consume", "--yes", "--output", "json")
+    removed = json.loads(partibus("reader", "remove", queue, "spark", *of_this_one).out)
+    assert removed == {"removed": "spark", "givenBack": 2}
     back = partibus("receive", queue, "--count", "3").out.splitlines()
     assert [line.split()[-1] for line in back] == ["a", "b", "c"]
     with door(broker, queue) as opened, pytest.raises(DoorRefused):

@@ -25,7 +25,7 @@ def _path(entity: str | None, rule: str = "") -> str:
 
 @click.group("access-rule")
 def access_commands() -> None:
-    """Access rules: list, create, rotate, delete."""
+    """Access rules: list, show, create, rotate, delete."""
 
 
 @access_commands.command("list")
@@ -41,6 +41,20 @@ def list_command(
         found: Any = admin.extension("GET", _path(entity))["rules"]
     columns = KEY_COLUMNS if keys else COLUMNS
     show_list([{name: each.get(name) for name in columns} for each in found], columns, output)
+
+
+@access_commands.command("show")
+@click.argument("name")
+@entity_option
+@shown
+@reached
+def show_command(
+    name: str, entity: str | None, output: str, connection_string: str | None, data: Path
+) -> None:
+    """One rule, with its keys and what a client needs to use it."""
+    with administration(connection_string, data) as admin:
+        found = admin.extension("GET", _path(entity, name))
+    _show(found, entity, output, connection_string, data)
 
 
 @access_commands.command("create")

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import click
 
 from partibus.cli.connecting import administration, reached
-from partibus.cli.output import show_list, show_one, shown
+from partibus.cli.output import show_done, show_list, show_one, shown
 from partibus.cli.pipeline_jobs import pipeline_commands
 
 __all__ = ["pipeline_commands"]
@@ -40,33 +40,38 @@ def show_command(name: str, output: str, connection_string: str | None, data: Pa
 
 @pipeline_commands.command("pause")
 @click.argument("name")
+@shown
 @reached
-def pause_command(name: str, connection_string: str | None, data: Path) -> None:
+def pause_command(name: str, output: str, connection_string: str | None, data: Path) -> None:
     """Pause the pipeline NAME, also over restarts, until it is resumed."""
-    _order(name, "pause", connection_string, data)
+    _order(name, "pause", output, connection_string, data)
 
 
 @pipeline_commands.command("resume")
 @click.argument("name")
+@shown
 @reached
-def resume_command(name: str, connection_string: str | None, data: Path) -> None:
+def resume_command(name: str, output: str, connection_string: str | None, data: Path) -> None:
     """Resume the pipeline NAME where it was. One that has finished runs once more."""
-    _order(name, "resume", connection_string, data)
+    _order(name, "resume", output, connection_string, data)
 
 
 @pipeline_commands.command("remove")
 @click.argument("name")
 @click.confirmation_option("--yes", prompt="Forget how far the pipeline is?")
+@shown
 @reached
-def remove_command(name: str, connection_string: str | None, data: Path) -> None:
+def remove_command(name: str, output: str, connection_string: str | None, data: Path) -> None:
     """Forget the pipeline NAME, which is not in the configuration any more.
 
     Nothing is kept or reserved for it any more, and its checkpoint is deleted.
     """
     with administration(connection_string, data) as admin:
         admin.extension("DELETE", f"pipelines/{quote(name, safe='')}")
+    show_done({"removed": name}, "removed", output)
 
 
-def _order(name: str, what: str, connection_string: str | None, data: Path) -> None:
+def _order(name: str, what: str, output: str, connection_string: str | None, data: Path) -> None:
     with administration(connection_string, data) as admin:
-        admin.extension("POST", f"pipelines/{quote(name, safe='')}/{what}")
+        done = admin.extension("POST", f"pipelines/{quote(name, safe='')}/{what}")
+    show_done(done, f"{what}d", output)

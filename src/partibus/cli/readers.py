@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from partibus.cli.connecting import administration, reached
-from partibus.cli.output import show_list, shown
+from partibus.cli.output import show_done, show_list, shown
 from partibus.client.administration import Administration
 
 COLUMNS = (
@@ -69,9 +69,10 @@ def show_command(
 @click.argument("name")
 @_of_mode
 @click.confirmation_option("--yes", prompt="Remove the reader? Its query cannot go on.")
+@shown
 @reached
 def remove_command(
-    entity: str, name: str, mode: str, connection_string: str | None, data: Path
+    entity: str, name: str, mode: str, output: str, connection_string: str | None, data: Path
 ) -> None:
     """Remove the reader NAME of ENTITY.
 
@@ -81,9 +82,12 @@ def remove_command(
         found = _find(admin, entity, name, mode)
         admin.extension("DELETE", f"bulk/{found['entity']}/{DOORS[found['mode']]}/{name}")
     if found["mode"] == "consume":
-        click.echo(f"{found['reserved']} messages given back")
+        done, line = "givenBack", f"{found['reserved']} messages given back"
+        freed = found["reserved"]
     else:
-        click.echo(f"{found['keptBytes']} bytes not kept any more")
+        done, line = "bytesFreed", f"{found['keptBytes']} bytes not kept any more"
+        freed = found["keptBytes"]
+    show_done({"removed": name, done: freed}, line, output)
 
 
 @click.command("staged")
