@@ -7,10 +7,11 @@ from partibus.store.staged import label, list_staged
 from partibus.store.staging import StagedWriter, Staging, staged_name
 
 
-def stage(staging: Staging, place: Path, attempt: str, fragment: int) -> None:
+def stage(staging: Staging, place: Path, attempt: str, *fragments: int) -> None:
     staging.prepare(place, attempt)
-    writer = StagedWriter(place / staged_name(attempt, fragment))
-    writer.add(Incoming(b"bare", b"", 0, 0, 0, None, None, b"\xa1\x01a"))
+    writer = StagedWriter(place / staged_name(attempt))
+    for fragment in fragments:
+        writer.add(fragment, Incoming(b"bare", b"", 0, 0, 0, None, None, b"\xa1\x01a"))
     writer.finish()
 
 
@@ -19,8 +20,7 @@ def test_S1_what_is_staged_is_told_by_writer_and_batch_until_it_is_published(
 ) -> None:
     staging = Staging(tmp_path)
     place = staging.place((7, 1), "job", 3)
-    stage(staging, place, "a-1", 1)
-    stage(staging, place, "a-1", 2)
+    stage(staging, place, "a-1", 1, 2)
     stage(staging, place, "b-1", 1)
     label(place, 7, "job")
     label(place, 8, "too late")

@@ -56,15 +56,14 @@ def list_staged(directory: Path) -> list[StagedBatch]:
 
 def _batch(place: Path) -> StagedBatch:
     entity, writer = _labelled(place.parent / LABEL)
-    attempts: set[str] = set()
-    size = 0
+    attempts = size = 0
     with os.scandir(place) as files:
         for file in files:
             if file.name.endswith(".staged"):
-                attempts.add(file.name.rsplit(".", 2)[0])
+                attempts += 1
                 size += file.stat().st_size
     return StagedBatch(
-        entity, writer, int(place.name), len(attempts), size,
+        entity, writer, int(place.name), attempts, size,
         (place / MANIFEST).exists(), int(place.stat().st_mtime * MS_PER_S),
     )  # fmt: skip
 
