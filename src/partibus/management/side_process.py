@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -110,7 +110,7 @@ class SideProcess:
         async with Conversation(self, request, body) as conversation:
             return conversation.answer
 
-    async def stream(self, request: dict[str, Any]) -> AsyncIterator[bytes]:
+    async def stream(self, request: dict[str, Any]) -> AsyncGenerator[bytes]:
         """A question with a long answer; the first chunk comes when it is known to be one.
 
         Raises in the middle where the answer was cut off.

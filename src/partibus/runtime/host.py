@@ -96,6 +96,8 @@ class Host:
         # Sends that may be taken back while they wait for the disk: where, and which positions.
         self._under_way: dict[tuple[Origin, int], tuple[Fragment, range]] = {}
         self._uses = Uses(clock.now_ms())
+        # When something was last sent to one of these stores.
+        self.sent_ms = 0
         # Fragments that an operator or a test has taken down.
         self.down: set[tuple[int, int]] = set()
         self._publications = Publications(clock)
@@ -231,6 +233,7 @@ class Host:
         driver, fragment = self.target(request, request.partition)
         now_ms = self._clock.now_ms()
         self._uses.used(request.entity, now_ms)
+        self.sent_ms = now_ms
         if fragment.settings.requires_duplicate_detection:
             self._send_once(driver, fragment, request, answer)
             return
@@ -264,7 +267,8 @@ class Host:
 
     def used(self, entity: int) -> None:
         """Something was sent to an entity."""
-        self._uses.used(entity, self._clock.now_ms())
+        self.sent_ms = self._clock.now_ms()
+        self._uses.used(entity, self.sent_ms)
 
     def _discard(self, request: Discard, origin: Origin, answer: Answer) -> None:
         if request.ticket:

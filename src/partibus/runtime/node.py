@@ -405,6 +405,10 @@ class Node:
         self._tickets += 1
         return self._tickets
 
+    def has_senders(self, within_ms: int) -> bool:
+        """Whether something was sent to the stores of this node lately."""
+        return self.clock.now_ms() - self.host.sent_ms <= within_ms
+
     def under_way(self, store: int, pending: Pending) -> None:
         """A send is on its way to a store."""
         lane = self._lanes[store].pending

@@ -21,6 +21,7 @@ from partibus.broker.errors import (
 )
 from partibus.broker.forwarding import target_of
 from partibus.broker.records import SubQueue
+from partibus.management.bulk.pacing import paced
 from partibus.management.side_process import SideProcess
 from partibus.runtime.bulk_requests import Consume, GiveBack
 from partibus.runtime.peers import Peer, ask
@@ -41,6 +42,9 @@ class Namespace(Protocol):
 
     def owner(self, store: int) -> Peer:
         """The node that owns a store."""
+
+    def has_senders(self, within_ms: int) -> bool:
+        """Whether something was sent to its stores lately."""
 
 
 class BulkConsuming:
@@ -113,7 +117,7 @@ class BulkConsuming:
         if partition not in entity.partitions:
             raise InvalidArgument(f"There is no fragment {partition}.")
         store, *key = self._place(entity, partition, subqueue)
-        return self._side.stream(
+        stream = self._side.stream(
             {
                 "what": "reserved",
                 "entity": path,
@@ -125,6 +129,7 @@ class BulkConsuming:
                 "columns": list(columns),
             }
         )
+        return paced(stream, self._namespace)
 
     def _entity(self, path: str, reader: str) -> tuple[Entity, SubQueue]:
         entity, subqueue = self._namespace.resolve(path)

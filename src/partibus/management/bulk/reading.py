@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from partibus.broker.descriptions import Entity
 from partibus.broker.errors import EntityNotFound
 from partibus.broker.records import SubQueue
+from partibus.management.bulk.pacing import paced
 from partibus.management.side_process import SideProcess
 
 
@@ -24,6 +25,9 @@ class Namespace(Protocol):
 
     def resolve(self, path: str) -> tuple[Entity, SubQueue]:
         """The entity and sub-queue that a path names."""
+
+    def has_senders(self, within_ms: int) -> bool:
+        """Whether something was sent to its stores lately."""
 
 
 class BulkReading:
@@ -75,7 +79,7 @@ class BulkReading:
                 f"{entity.partitions[0]} to {entity.partitions[-1]}."
             )
         key = (entity.id, entity.incarnation, partition, int(subqueue))
-        return self._side.stream(
+        stream = self._side.stream(
             {
                 "what": "messages",
                 "entity": path,
@@ -87,6 +91,7 @@ class BulkReading:
                 "reader": reader,
             }
         )
+        return paced(stream, self._namespace)
 
     def _store(self, entity: Entity, partition: int) -> int:
         return entity.store_of(partition, self._namespace.stores)
