@@ -138,7 +138,7 @@ class Ran:
         second.finish()
         self.said = first.said + second.said
         self.log = first.log.read_text()
-        logs = (second.log, broker.log, *self.directory.glob("spark/work/*/*/std*"))
+        logs = (second.log, broker.log, *(self.directory / "spark").glob("work/*/*/std*"))
         self.all_logs = self.log + "".join(each.read_text() for each in logs)
 
     def progress(self) -> float:

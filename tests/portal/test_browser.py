@@ -17,7 +17,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from partibus.testing.serve import LiveBroker
 
-api = pytest.importorskip("playwright.sync_api")
+api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 # The browser has the time that a busy machine needs.
 PATIENCE_MS = 30_000
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

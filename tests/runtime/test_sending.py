@@ -207,3 +207,17 @@ async def test_a_queue_that_is_disabled_or_deleted_takes_nothing(
     sender.send([(1, [incoming()])], lambda _, refusal: answers.append(refusal))
     assert isinstance(answers[0], EntityNotFound)
     await world.stop()
+
+
+@simulated
+async def test_a_node_knows_whether_somebody_has_sent_lately(
+    loop: VirtualLoop, folder: Path
+) -> None:
+    world = await sixteen_stores(loop, folder)
+    node = world.nodes[0]
+    assert not node.has_senders(within_ms=1000)
+    await Door(node, "p").sending(*singles(1)).refusals()
+    assert node.has_senders(within_ms=1000)
+    await asyncio.sleep(2)
+    assert not node.has_senders(within_ms=1000)
+    await world.stop()

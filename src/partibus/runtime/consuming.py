@@ -10,6 +10,7 @@ which counts as a delivery. What was delivered too often is set aside as for any
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 
@@ -57,7 +58,7 @@ class Consumption:
         errand(driver, fragment, request, self._clock, done).start()
 
 
-class _Errand:
+class _Errand(ABC):
     """One request for one fragment."""
 
     def __init__(
@@ -85,8 +86,9 @@ class _Errand:
             self._consumer = read_consumer(content)
         self._go_on(refusal, lambda: self._act(content is not None))
 
+    @abstractmethod
     def _act(self, is_known: bool) -> None:
-        raise NotImplementedError
+        """Do what was asked, now that it is known what is reserved."""
 
     def _go_on(self, refusal: Refusal | None, act: Callable[[], None]) -> None:
         """Do the next step, unless the last one failed; a refusal is the answer."""
